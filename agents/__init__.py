@@ -1,0 +1,1 @@
+"""Agents: from an evidence pack to ranked causes and candidate patches."""

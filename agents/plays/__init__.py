@@ -1,0 +1,1 @@
+"""The built-in cures, one a file."""

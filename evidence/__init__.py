@@ -1,0 +1,1 @@
+"""Evidence: bytes of a snapshot in, frozen dataclasses out. No torch, no network."""

@@ -1,0 +1,1 @@
+"""The `headroom` command: each command parses, calls and renders."""

@@ -1,0 +1,58 @@
+"""What all records have in common."""
+
+import hashlib
+import json
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from headroom.errors import UserError
+
+
+class Part(BaseModel):
+    """A piece of a record: frozen, and tolerant of fields that a later version added.
+
+    Losses may be NaN or infinite, and JSON has neither, so they are written as the strings `"NaN"` and `"Infinity"`;
+    `null` is kept for "was not computed".
+    """
+
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, populate_by_name=True, ser_json_inf_nan="strings"
+    )
+
+
+class Record(Part):
+    """A document of its own in the store, with a schema version."""
+
+    schema_version: int = 1
+    newest_version: ClassVar[int] = 1
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Serialise with aliases (`pass`, not `pass_`), which is what stays stable for readers."""
+        return self.model_dump_json(by_alias=True, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a record back.
+
+        Raises:
+            UserError: It was written by a newer Headroom.
+            pydantic.ValidationError: It is not such a record.
+        """
+        version = json.loads(text).get("schema_version", 1)
+        if isinstance(version, int) and version > cls.newest_version:
+            raise UserError(
+                f"this {cls.__name__} has schema version {version}, and this Headroom reads up to {cls.newest_version}",
+                "pip install --upgrade headroom-gpu",
+            )
+        return cls.model_validate_json(text)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: the same value always gives the same bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(value: Any) -> str:
+    """SHA-256, in hex, of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

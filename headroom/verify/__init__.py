@@ -1,0 +1,1 @@
+"""Checks and verdict: pure functions of contract and stored evidence."""

@@ -1,0 +1,1 @@
+"""The web gallery over the store. Nothing is built here yet."""
