@@ -12,6 +12,12 @@ CAPTURES = ROOT / "tests" / "recordings" / "captures"
 
 
 @pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
 def torch_python() -> str:
     """The interpreter that programs under test run in: one with torch."""
     path = os.environ.get("HEADROOM_TEST_PYTHON") or str(ROOT / ".venv-torch" / "bin" / "python")

@@ -17,8 +17,13 @@ class Program(Part):
 
     kind: Literal["script", "module"]
     target: str = Field(description="absolute path of the script, or dotted name of the module")
+    typed: str = Field(description="the script or module as the user typed it: `sys.argv[0]`")
     args: tuple[str, ...] = ()
     cwd: str
+    roots: tuple[str, ...] = Field(
+        (),
+        description="folders that hold the program: copy-on-write in the sandbox, open to patches",
+    )
     python: str = Field(description="absolute path of the user's interpreter")
 
     @property

@@ -82,6 +82,7 @@ class CampaignResult(Record):
     checks: tuple[Check, ...] = ()
     kept: Patch | None = None
     trials: tuple[Trial, ...] = ()
+    stopped_by: str | None = Field(None, description="the budget that ended the campaign")
     wall_seconds: float = 0.0
     gpu_seconds: float = 0.0
     notes: tuple[str, ...] = ()

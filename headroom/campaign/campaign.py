@@ -1,0 +1,100 @@
+"""One campaign from sealed contract to result."""
+
+from headroom.agents.protocol import Agent
+from headroom.campaign.control import run_control
+from headroom.campaign.listener import Listener
+from headroom.campaign.result import summarise
+from headroom.campaign.rounds import Rounds, State
+from headroom.campaign.runner import Runner, Settings
+from headroom.campaign.target import resolve_target
+from headroom.errors import BudgetError
+from headroom.journal import Journal
+from headroom.records.contract import Contract
+from headroom.records.trial import CampaignResult
+from headroom.sandbox.protocol import Sandbox
+from headroom.screen import Screen
+from headroom.store import Store, write_atomically
+
+
+def run_campaign(
+    contract: Contract,
+    *,
+    agent: Agent,
+    sandbox: Sandbox,
+    store: Store,
+    listener: Listener,
+    settings: Settings,
+    screening: bool,
+) -> CampaignResult:
+    """Run a campaign. Everything it did is in the journal, however it ends.
+
+    Args:
+        contract: Sealed.
+        agent: Diagnoses and proposes.
+        sandbox: Runs the program.
+        store: Keeps runs and campaign.
+        listener: Is told what happens.
+        settings: How to run.
+        screening: Whether candidates are tried on the virtual GPU before they are on the real one.
+
+    Raises:
+        UserError: The program or the target makes a campaign pointless.
+        BudgetError: The seconds ran out before the control had finished.
+        KeyboardInterrupt: The user stopped it.
+    """
+    campaign_id, folder = store.new_campaign()
+    journal = Journal(folder / "journal.jsonl")
+    write_atomically(folder / "contract.json", contract.to_json())
+    journal.append("sealed", digest=contract.sealed, program=contract.program.label)
+    isolation = "process sandbox"
+    listener.planned(contract, isolation)
+    runner = Runner(
+        contract=contract,
+        sandbox=sandbox,
+        store=store,
+        journal=journal,
+        listener=listener,
+        settings=settings,
+    )
+    rounds = Rounds(
+        runner=runner,
+        agent=agent,
+        screen=Screen(runner, available=screening),
+        store=store,
+        campaign_id=campaign_id,
+        journal=journal,
+        listener=listener,
+    )
+    try:
+        result = _run(campaign_id, runner, rounds)
+    except KeyboardInterrupt:
+        journal.append("interrupted")
+        raise
+    except Exception as error:
+        journal.append("ended", error=str(error))
+        raise
+    write_atomically(folder / "result.json", result.to_json())
+    write_atomically(folder / "patch.diff", result.patch)
+    journal.append(
+        "ended",
+        verdict=result.verdict,
+        equivalence=result.equivalence,
+        target_met=result.target_met,
+    )
+    return result
+
+
+def _run(campaign_id: str, runner: Runner, rounds: Rounds) -> CampaignResult:
+    control = run_control(runner)
+    state = State(
+        control=control,
+        target_bytes=resolve_target(runner.contract.target, control.measured),
+        best=control.measured,
+        traced=control.traced,
+    )
+    stopped = None
+    try:
+        rounds.work(state)
+    except BudgetError as error:
+        stopped = error.message
+    return summarise(campaign_id, runner, state, stopped)

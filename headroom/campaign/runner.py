@@ -1,0 +1,123 @@
+"""Runs the program, in one state of its files, under the contract and within its budgets."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headroom.campaign.listener import Listener
+from headroom.errors import BudgetError, UserError
+from headroom.journal import Journal
+from headroom.records.contract import Contract
+from headroom.records.run import Device, Pass, RunRecord
+from headroom.sandbox.protocol import Limits, RunRequest, Sandbox, Terminal
+from headroom.store import Store
+from headroom.units import format_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to run, apart from what the contract says: nothing here can change a verdict."""
+
+    keep_environment: tuple[str, ...] = ()
+    memory_limit_bytes: int | None = None
+    card: str | None = None
+
+
+class Runner:
+    """Spends the campaign's seconds. Every run is in the store and the journal before its record is used."""
+
+    def __init__(
+        self,
+        *,
+        contract: Contract,
+        sandbox: Sandbox,
+        store: Store,
+        journal: Journal,
+        listener: Listener,
+        settings: Settings,
+    ) -> None:
+        self.contract = contract
+        self._sandbox, self._store, self._journal = sandbox, store, journal
+        self._listener, self._settings = listener, settings
+        self._started = time.monotonic()
+        self.gpu_seconds = 0.0
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds since the campaign began."""
+        return time.monotonic() - self._started
+
+    def run(
+        self,
+        what: str,
+        purpose: Pass,
+        files: Mapping[str, bytes],
+        *,
+        device: Device | None = None,
+        whole_card: bool = False,
+    ) -> RunRecord:
+        """Run the program with changed `files`.
+
+        Args:
+            what: The run's part in the campaign, for journal and listener.
+            purpose: The pass.
+            files: New contents of changed files, by absolute path.
+            device: The contract's device unless this is a screening run.
+            whole_card: Leave out the contract's cap.
+
+        Raises:
+            BudgetError: The seconds are used up, before or during the run.
+            UserError: The contract was changed after it was sealed.
+        """
+        contract = self.contract
+        if not contract.is_intact():
+            raise UserError("the contract was changed after it was sealed", "headroom fix ...")
+        left = contract.budgets.seconds - self.elapsed_seconds
+        if left <= 0:
+            raise BudgetError(self._out_of_time())
+        run_id, folder = self._store.new_run()
+        device = device or contract.device
+        self._journal.append("run_started", run=run_id, what=what, purpose=purpose, device=device)
+        self._listener.running(what, left)
+        record = self._sandbox.run(
+            RunRequest(
+                run_id=run_id,
+                folder=folder,
+                program=contract.program,
+                purpose=purpose,
+                device=device,
+                card=self._settings.card,
+                capacity_bytes=None if whole_card else contract.capacity_bytes,
+                seed=contract.seed,
+                updates=contract.updates_limit,
+                limits=Limits(seconds=left, memory_bytes=self._settings.memory_limit_bytes),
+                network=contract.network,
+                keep_environment=self._settings.keep_environment,
+                changed_files=files,
+            ),
+            Terminal(),
+        )
+        self._store.save_run(record)
+        if device == "cuda":
+            self.gpu_seconds += record.wall_seconds
+        self._journal.append(
+            "run_ended",
+            run=run_id,
+            outcome=record.outcome,
+            peak_allocated_bytes=record.peak_allocated_bytes,
+            updates=record.updates,
+            wall_seconds=round(record.wall_seconds, 3),
+        )
+        self._listener.ran(what, record)
+        self._stop_if_ended_by_us(record)
+        return record
+
+    def _stop_if_ended_by_us(self, record: RunRecord) -> None:
+        if record.reason == "interrupted from the keyboard":
+            raise KeyboardInterrupt
+        if record.outcome == "timeout":
+            raise BudgetError(self._out_of_time())
+
+    def _out_of_time(self) -> str:
+        budget = format_seconds(self.contract.budgets.seconds)
+        return f"the budget of {budget} is used up"

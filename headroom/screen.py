@@ -1,0 +1,67 @@
+"""Candidates are tried on the virtual GPU before a second of real GPU time is spent on one of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headroom.campaign.runner import Runner
+from headroom.errors import PrerequisiteError
+from headroom.records.run import RunRecord
+
+LEAST_PREDICTED_FALL = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """What the virtual GPU says of a candidate. `rejected` is a sentence, or None when it may be tried."""
+
+    peak_bytes: int | None
+    rejected: str | None
+
+
+class Screen:
+    """Predicts peaks under the contract's program, without its cap: a candidate that does not fit still has a peak.
+
+    Args:
+        runner: Runs the program.
+        available: Whether the virtual GPU works with the user's interpreter.
+    """
+
+    def __init__(self, runner: Runner, *, available: bool) -> None:
+        self._runner = runner
+        self._available = available
+        self._baseline: RunRecord | None = None
+        self._baseline_files: Mapping[str, bytes] = {}
+
+    def baseline(self, files: Mapping[str, bytes]) -> int | None:
+        """The predicted peak of the state that candidates start from; None where it cannot be predicted."""
+        if self._baseline is not None and self._baseline_files == files:
+            return self._baseline.peak_allocated_bytes
+        record = self._predict("screen, before", files)
+        if record is None or record.outcome not in ("completed", "oom"):
+            self._available = False
+            return None
+        self._baseline, self._baseline_files = record, dict(files)
+        return record.peak_allocated_bytes
+
+    def look(self, files: Mapping[str, bytes]) -> Screened:
+        """Predict a candidate's peak and say whether it deserves the hardware."""
+        record = self._predict("screen", files)
+        if record is None or self._baseline is None:
+            return Screened(peak_bytes=None, rejected=None)
+        if record.outcome == "failed":
+            return Screened(peak_bytes=None, rejected=f"fails on the virtual GPU: {record.reason}")
+        peak_bytes, before = record.peak_allocated_bytes, self._baseline.peak_allocated_bytes
+        if peak_bytes is None or before is None or record.outcome != "completed":
+            return Screened(peak_bytes=peak_bytes, rejected=None)
+        if peak_bytes > before * (1 - LEAST_PREDICTED_FALL):
+            return Screened(peak_bytes=peak_bytes, rejected="its predicted peak is no lower")
+        return Screened(peak_bytes=peak_bytes, rejected=None)
+
+    def _predict(self, what: str, files: Mapping[str, bytes]) -> RunRecord | None:
+        if not self._available:
+            return None
+        try:
+            return self._runner.run(what, "measure", files, device="virtual", whole_card=True)
+        except PrerequisiteError:
+            self._available = False
+            return None

@@ -1,0 +1,162 @@
+"""Comparisons of a candidate's run with the original's, from the records alone.
+
+Where the original ran out of memory it got only so far; then what it did is a prefix of what the candidate did, and the
+checks compare the prefix. What was not recorded is not compared: the check's `passed` is None.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from headroom.records.run import RunRecord
+from headroom.records.trial import Check
+
+LOSS_DIFFERENCE_CHANGED = 0.05
+"""Losses further apart than this (relative) are another training. A choice, made wide on purpose.
+
+Below it nothing is decided from losses at training precision, where right and wrong patches look alike: the result
+stays `unproven`.
+"""
+
+
+def compare(original: RunRecord, candidate: RunRecord) -> tuple[Check, ...]:
+    """All checks, in the order in which they are shown."""
+    return (
+        check_parameters(original, candidate),
+        check_updates(original, candidate),
+        check_samples(original, candidate),
+        check_evaluation(original, candidate),
+        check_losses(original, candidate),
+    )
+
+
+def is_whole(record: RunRecord) -> bool:
+    """Whether the run did all of its work."""
+    return record.outcome == "completed"
+
+
+def check_parameters(original: RunRecord, candidate: RunRecord) -> Check:
+    """The same parameters, by name, shape, dtype and requires-grad."""
+    before, after = original.parameters, candidate.parameters
+    if not before:
+        return Check(name="parameters", passed=None, value="none seen in the original")
+    missing = Counter(before) - Counter(after)
+    added = Counter(after) - Counter(before)
+    # An original that ran out of memory may not have come to all of its modules.
+    same = not missing and (not added or not is_whole(original))
+    first = next(iter(missing or added), None)
+    return Check(
+        name="parameters",
+        passed=same,
+        value=f"{len(after)} tensors, {_count(after)} elements",
+        expected=f"{len(before)} tensors, {_count(before)} elements",
+        where="" if same or first is None else f"{first.name} {list(first.shape)} {first.dtype}",
+    )
+
+
+def _count(parameters: Sequence[object]) -> int:
+    return sum(math.prod(getattr(parameter, "shape", ())) for parameter in parameters)
+
+
+def check_updates(original: RunRecord, candidate: RunRecord) -> Check:
+    """The same number of updates; at least as many where the original ended early."""
+    if is_whole(original):
+        passed, expected = candidate.updates == original.updates, str(original.updates)
+    else:
+        passed, expected = candidate.updates >= original.updates, f"at least {original.updates}"
+    return Check(name="updates", passed=passed, value=str(candidate.updates), expected=expected)
+
+
+def check_samples(original: RunRecord, candidate: RunRecord) -> Check:
+    """The same number of rows for each update that both made."""
+    pairs = [
+        (index, before, after)
+        for index, (before, after) in enumerate(
+            zip(original.samples_per_update, candidate.samples_per_update, strict=False), 1
+        )
+        if before is not None and after is not None
+    ]
+    if not pairs:
+        return Check(name="samples", passed=None, value="no update to compare")
+    different = [(index, before, after) for index, before, after in pairs if before != after]
+    if not different:
+        return Check(name="samples", passed=True, value=f"equal in {len(pairs)} updates")
+    index, before, after = different[0]
+    return Check(
+        name="samples",
+        passed=False,
+        value=str(after),
+        expected=str(before),
+        where=f"update {index}",
+    )
+
+
+def check_evaluation(original: RunRecord, candidate: RunRecord) -> Check:
+    """At least the original's rows through each module from each function, evaluation included."""
+    before, after = _rows(original), _rows(candidate)
+    if not before:
+        return Check(name="evaluation", passed=None, value="no module call seen")
+    whole = is_whole(original)
+    for key, rows in before.items():
+        got = after.get(key, 0)
+        if got < rows or (whole and got != rows):
+            function, module = key
+            return Check(
+                name="evaluation",
+                passed=False,
+                value=f"{got} rows",
+                expected=f"{rows} rows" if whole else f"at least {rows} rows",
+                where=f"{module} called in {function}",
+            )
+    return Check(
+        name="evaluation", passed=True, value=f"{sum(after.values())} rows through modules"
+    )
+
+
+def _rows(record: RunRecord) -> Counter[tuple[str, str]]:
+    rows: Counter[tuple[str, str]] = Counter()
+    for site in record.call_sites:
+        rows[site.function, site.module] += site.rows
+    return rows
+
+
+def check_losses(original: RunRecord, candidate: RunRecord) -> Check:
+    """Bitwise equal losses. `passed` is None when they differ by no more than can still be the same training."""
+    pairs = [
+        (index, before, after)
+        for index, (before, after) in enumerate(
+            zip(original.losses, candidate.losses, strict=False), 1
+        )
+        if before is not None and after is not None
+    ]
+    if not pairs:
+        return Check(name="losses", passed=None, value="none computed in both runs")
+    different = [pair for pair in pairs if not _same(pair[1], pair[2])]
+    total = max(len(candidate.losses), len(original.losses))
+    if not different:
+        complete = len(pairs) == total
+        return Check(
+            name="losses",
+            passed=True if complete else None,
+            value=f"{len(pairs)} of {total} compared, all bitwise equal",
+            expected="" if complete else "the original got no further",
+        )
+    worst = max(_relative(before, after) for _, before, after in different)
+    index, before, after = different[0]
+    return Check(
+        name="losses",
+        passed=False if worst > LOSS_DIFFERENCE_CHANGED else None,
+        value=f"{len(different)} of {len(pairs)} differ, by up to {worst:.1e} relative",
+        expected="bitwise equal",
+        where=f"update {index}: {after!r} instead of {before!r}",
+    )
+
+
+def _same(before: float, after: float) -> bool:
+    return before == after or (math.isnan(before) and math.isnan(after))
+
+
+def _relative(before: float, after: float) -> float:
+    if not (math.isfinite(before) and math.isfinite(after)):
+        return math.inf
+    return abs(before - after) / max(abs(before), abs(after))

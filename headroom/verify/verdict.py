@@ -1,0 +1,138 @@
+"""The verdict on a trial: a pure function of the contract and the records of its runs."""
+
+from dataclasses import dataclass
+
+from headroom.records.contract import Contract, Level
+from headroom.records.run import RunRecord
+from headroom.records.trial import Check, Equivalence, Verdict
+from headroom.units import format_bytes
+from headroom.verify.checks import compare
+
+_STRENGTH: dict[Level, int] = {"predicted": 0, "measured": 1, "verified": 2}
+
+LEAST_FALL = 0.01
+"""A peak has to fall by 1 % to count as progress: a choice, so that no patch is kept for a rounding of blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Originals:
+    """What a candidate is compared with.
+
+    Args:
+        control: The unchanged program under the contract's cap.
+        current: The best state so far; the control at first.
+        reference: The unchanged program with a larger allowance, where the control ran out of memory and one was made.
+    """
+
+    control: RunRecord
+    current: RunRecord
+    reference: RunRecord | None = None
+
+    @property
+    def whole(self) -> RunRecord:
+        """The run that shows most of what the original does."""
+        return self.reference if self.reference is not None else self.control
+
+
+def judge(
+    contract: Contract, originals: Originals, trial: RunRecord, target_bytes: int | None
+) -> Verdict:
+    """Judge one trial.
+
+    Args:
+        contract: The sealed contract.
+        originals: What the candidate is compared with.
+        trial: The candidate's run.
+        target_bytes: Bytes to reach; None when the target is to fit at all.
+    """
+    word: Level = "predicted" if contract.device == "virtual" else "measured"
+    if trial.outcome != "completed":
+        return _rejected(f"the changed program did not complete: {trial.reason}")
+    checks = compare(originals.whole, trial)
+    equivalence = equivalence_of(checks)
+    if equivalence == "changed":
+        failed = next(check for check in checks if check.passed is False)
+        return _rejected(
+            f"{failed.name} changed: {failed.value} instead of {failed.expected} {failed.where}".rstrip(),
+            checks,
+            equivalence,
+        )
+    met = target_met(trial, target_bytes)
+    fell = _fell(originals.current, trial)
+    if not met and not fell:
+        return _rejected(
+            f"the peak did not fall: {format_bytes(_peak(trial))} after "
+            f"{format_bytes(_peak(originals.current))}",
+            checks,
+            equivalence,
+        )
+    if _STRENGTH[word] < _STRENGTH[contract.policy.require]:
+        return Verdict(
+            word="insufficient_evidence",
+            target_met=met,
+            equivalence=equivalence,
+            kept=False,
+            why=f"the contract requires {contract.policy.require}, and this run is only {word}",
+            checks=checks,
+        )
+    return Verdict(
+        word=word,
+        target_met=met,
+        equivalence=equivalence,
+        kept=True,
+        why=_why_kept(checks, met, trial),
+        checks=checks,
+    )
+
+
+def target_met(trial: RunRecord, target_bytes: int | None) -> bool:
+    """Whether the run reached the target: no out-of-memory event at all, and no more bytes than asked for."""
+    if trial.outcome != "completed" or trial.oom is not None:
+        return False
+    return target_bytes is None or _peak(trial) <= target_bytes
+
+
+def equivalence_of(checks: tuple[Check, ...]) -> Equivalence:
+    """`changed` if a check failed, `bitwise` if the losses were all compared and equal, else `unproven`."""
+    if any(check.passed is False for check in checks):
+        return "changed"
+    losses = next(check for check in checks if check.name == "losses")
+    return "bitwise" if losses.passed else "unproven"
+
+
+def _fell(current: RunRecord, trial: RunRecord) -> bool:
+    """Whether the peak fell. A run that completes where the current state ran out of memory got further."""
+    if current.outcome == "oom":
+        return True
+    return _peak(trial) <= _peak(current) * (1 - LEAST_FALL)
+
+
+def _peak(record: RunRecord) -> int:
+    return record.peak_allocated_bytes or 0
+
+
+def _why_kept(checks: tuple[Check, ...], met: bool, trial: RunRecord) -> str:
+    losses = next(check for check in checks if check.name == "losses")
+    open_checks = [
+        check.name for check in checks if check.passed is None and check.name != "losses"
+    ]
+    parts = [
+        "target met" if met else "the peak fell, the target is not met yet",
+        f"losses: {losses.value}",
+    ]
+    if open_checks:
+        parts.append(f"not compared: {', '.join(open_checks)}")
+    return "; ".join(parts)
+
+
+def _rejected(
+    why: str, checks: tuple[Check, ...] = (), equivalence: Equivalence = "unproven"
+) -> Verdict:
+    return Verdict(
+        word="rejected",
+        target_met=False,
+        equivalence=equivalence,
+        kept=False,
+        why=why,
+        checks=checks,
+    )

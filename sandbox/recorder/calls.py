@@ -1,0 +1,208 @@
+"""Outermost module calls: where they are made, in which mode, with how many rows, and whether a gradient came back."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import Any
+
+from .config import Config
+from .lines import Lines
+from .parameters import Parameters
+from .progress import Progress
+from .stacks import user_frame
+
+OUTPUTS_WATCHED = 8
+PHASES_KEPT = 1000
+
+
+class _Site:
+    """Counts for one calling line; see `CallSite` in the records."""
+
+    __slots__ = (
+        "calls",
+        "eval_calls",
+        "file",
+        "function",
+        "grad_calls",
+        "line",
+        "module",
+        "reached_calls",
+        "rows",
+    )
+
+    def __init__(self, file: str, line: int, function: str, module: str) -> None:
+        self.file, self.line, self.function, self.module = file, line, function, module
+        self.calls = self.grad_calls = self.eval_calls = self.reached_calls = self.rows = 0
+
+    def as_dict(self) -> "dict[str, Any]":
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class _Call:
+    """One outermost call under way: the gradient of its output marks it as training."""
+
+    __slots__ = ("reached", "rows", "site")
+
+    def __init__(self, site: _Site, rows: int) -> None:
+        self.site, self.rows, self.reached = site, rows, False
+
+
+class _Nesting(threading.local):
+    """The modules that this thread is inside of."""
+
+    def __init__(self) -> None:
+        self.modules: list[int] = []
+        self.call: _Call | None = None
+
+
+class Calls:
+    """Global module hooks that do next to nothing inside another module's call."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        config: Config,
+        lines: Lines,
+        progress: Progress,
+        parameters: Parameters,
+        on_call: Callable[[], None],
+    ) -> None:
+        self._torch, self._config, self._lines = torch, config, lines
+        self._progress, self._parameters, self._on_call = progress, parameters, on_call
+        self._nesting = _Nesting()
+        self._sites: dict[tuple[Any, int, str], _Site] = {}
+        self._phases: list[dict[str, Any]] = []
+        self._rows_trained = 0
+        self._compiling: Callable[[], bool] = torch.compiler.is_compiling
+
+    def install(self) -> None:
+        """Register with torch.nn for all modules."""
+        module = self._torch.nn.modules.module
+        module.register_module_forward_pre_hook(self._before)
+        module.register_module_forward_hook(self._after, always_call=True)
+
+    # The two hooks guard themselves, since a wrapper would cost more than they do.
+
+    def _before(self, module: Any, args: Any) -> None:
+        if self._compiling():
+            return
+        nesting = self._nesting
+        outermost = not nesting.modules
+        nesting.modules.append(id(module))
+        if outermost:
+            try:
+                nesting.call = self._begin(module, args)
+            except Exception as error:
+                nesting.call = None
+                self._lines.note(f"call hook failed: {type(error).__name__}: {error}")
+
+    def _after(self, module: Any, _args: Any, output: Any) -> None:
+        if self._compiling():
+            return
+        nesting = self._nesting
+        if id(module) not in nesting.modules:
+            return
+        while nesting.modules and nesting.modules.pop() != id(module):
+            pass
+        if nesting.modules or nesting.call is None:
+            return
+        call, nesting.call = nesting.call, None
+        try:
+            self._watch(output, call)
+        except Exception as error:
+            self._lines.note(f"output hook failed: {type(error).__name__}: {error}")
+
+    def _begin(self, module: Any, args: Any) -> "_Call | None":
+        if self._torch._C._current_graph_task_id() != -1:
+            return None  # recomputation inside a backward pass is no call of the program's
+        grad, train = self._torch.is_grad_enabled(), bool(module.training)
+        inputs = list(_tensors((args, _keywords()), self._torch.Tensor, limit=1))
+        first = inputs[0] if inputs else None
+        rows = 0
+        if first is not None:
+            rows = int(first.shape[0]) if first.dim() else 1
+        trained = self._parameters.see(module)
+        site = self._site(module)
+        site.calls += 1
+        site.grad_calls += grad
+        site.eval_calls += not train
+        site.rows += rows
+        self._note_phase(train, grad, rows)
+        self._progress.calls += 1
+        self._on_call()
+        # Rows count as samples where they enter from outside: not the output of another trained module.
+        is_sample = trained and (first is None or not first.requires_grad)
+        return _Call(site, rows if is_sample else 0)
+
+    def _site(self, module: Any) -> _Site:
+        frame = user_frame(sys._getframe(2))
+        name = type(module).__name__
+        if frame is None:
+            return self._sites.setdefault((None, 0, name), _Site("?", 0, "?", name))
+        key = (frame.f_code, frame.f_lineno, name)
+        site = self._sites.get(key)
+        if site is None:
+            file = self._config.original(frame.f_code.co_filename)
+            site = self._sites[key] = _Site(file, frame.f_lineno, frame.f_code.co_name, name)
+        return site
+
+    def _note_phase(self, train: bool, grad: bool, rows: int) -> None:
+        last = self._phases[-1] if self._phases else None
+        if last is None or (last["train"], last["grad"]) != (train, grad):
+            if len(self._phases) >= PHASES_KEPT:
+                return
+            last = {
+                "train": train,
+                "grad": grad,
+                "first_update": self._progress.updates,
+                "calls": 0,
+                "rows": 0,
+            }
+            self._phases.append(last)
+        last["calls"] += 1
+        last["rows"] += rows
+
+    def _watch(self, output: Any, call: _Call) -> None:
+        for tensor in _tensors(output, self._torch.Tensor, limit=OUTPUTS_WATCHED):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda _gradient: self._reached(call))
+
+    def _reached(self, call: _Call) -> None:
+        if not call.reached:
+            call.reached = True
+            call.site.reached_calls += 1
+            self._rows_trained += call.rows
+
+    def take_samples(self) -> "int | None":
+        """Rows whose gradient came back since the last call; None if no outermost module was seen at all."""
+        rows, self._rows_trained = self._rows_trained, 0
+        return rows if self._sites else None
+
+    def write(self) -> None:
+        """Write call sites and phases as they stand."""
+        sites = [site.as_dict() for site in self._sites.values()]
+        self._lines.write("calls", sites=sites, phases=self._phases)
+
+
+def _keywords() -> Any:
+    """Keyword arguments of the module call that a global pre-hook is not given: they stand in the caller's frame."""
+    frame: FrameType | None = sys._getframe(3)
+    return frame.f_locals.get("kwargs", {}) if frame is not None else {}
+
+
+def _tensors(value: Any, tensor_type: type, limit: int) -> Iterator[Any]:
+    """The first tensors inside nested tuples, lists, dictionaries and plain objects' fields, at most `limit`."""
+    found = 0
+    waiting = [(value, 0)]
+    while waiting and found < limit:
+        item, depth = waiting.pop(0)
+        if isinstance(item, tensor_type):
+            found += 1
+            yield item
+        elif depth < 4 and isinstance(item, (tuple, list)):
+            waiting.extend((part, depth + 1) for part in item)
+        elif depth < 4 and isinstance(item, dict):
+            waiting.extend((part, depth + 1) for part in item.values())
+        elif depth < 4 and hasattr(item, "__dataclass_fields__"):
+            waiting.extend((part, depth + 1) for part in vars(item).values())

@@ -1,0 +1,113 @@
+"""The loss of an update: the sum of the backward roots since the one before, loss scaling undone."""
+
+import functools
+import weakref
+from types import ModuleType
+from typing import Any
+
+from .lines import Lines
+
+SLOTS_AT_ONCE = 64
+
+
+class Pending:
+    """A backward root's value, on its way to the host; `read` only after the device has passed it."""
+
+    __slots__ = ("_slot", "_value")
+
+    def __init__(self, value: "float | None" = None, slot: Any = None) -> None:
+        self._value, self._slot = value, slot
+
+    def read(self) -> "float | None":
+        """The value as a Python float; None where it was not computed."""
+        if self._slot is not None:
+            self._value, self._slot = float(self._slot), None
+        return self._value
+
+
+class Losses:
+    """Reads backward roots without stalling the device and without allocating on it.
+
+    A root on the device is copied asynchronously into pinned host memory of its own type (a conversion would need a
+    temporary on the device).
+    """
+
+    def __init__(self, torch: ModuleType, lines: Lines, *, computed: bool) -> None:
+        self._torch, self._lines, self._computed = torch, lines, computed
+        self._roots: list[Pending] = []
+        self._slots: dict[Any, list[Any]] = {}
+        self._scaled = False
+
+    def install(self) -> None:
+        """Wrap `torch.autograd.backward`, which `Tensor.backward` calls too, and `GradScaler.scale`."""
+        autograd = self._torch.autograd
+        real_backward = autograd.backward
+        see = self._lines.guarded(self._see_roots)
+
+        @functools.wraps(real_backward)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            see(tensors)
+            return real_backward(tensors, *args, **kwargs)
+
+        autograd.backward = backward
+        self._wrap_scaler(self._torch.amp.GradScaler)
+
+    def _wrap_scaler(self, scaler: Any) -> None:
+        real_scale = scaler.scale
+        link = self._lines.guarded(self._link)
+
+        @functools.wraps(real_scale)
+        def scale(this: Any, outputs: Any) -> Any:
+            scaled = real_scale(this, outputs)
+            link(outputs, scaled)
+            return scaled
+
+        scaler.scale = scale
+
+    def _link(self, outputs: Any, scaled: Any) -> None:
+        if scaled is not outputs and isinstance(scaled, self._torch.Tensor):
+            self._scaled = True
+            scaled._headroom_unscaled = weakref.ref(outputs)
+
+    def _see_roots(self, tensors: Any) -> None:
+        roots = [tensors] if isinstance(tensors, self._torch.Tensor) else list(tensors)
+        for root in roots:
+            self._roots.append(self._keep(root))
+
+    def _keep(self, root: Any) -> Pending:
+        if not self._computed or not isinstance(root, self._torch.Tensor) or root.numel() != 1:
+            return Pending()
+        unscaled = getattr(root, "_headroom_unscaled", None)
+        if unscaled is not None:
+            root = unscaled()
+        elif self._scaled:
+            return Pending()  # scaled, then changed again: its scale is not known any more
+        if root is None:
+            return Pending()
+        value = root.detach()
+        if value.device.type != "cuda":
+            return Pending(value=float(value))
+        if self._torch.cuda.is_current_stream_capturing():
+            return Pending()
+        slot = self._slot(value.dtype)
+        slot.copy_(value.reshape(()), non_blocking=True)
+        return Pending(slot=slot)
+
+    def _slot(self, dtype: Any) -> Any:
+        free = self._slots.setdefault(dtype, [])
+        if not free:
+            block = self._torch.empty(SLOTS_AT_ONCE, dtype=dtype, device="cpu", pin_memory=True)
+            free.extend(block.unbind())
+        return free.pop()
+
+    def take(self) -> "list[Pending]":
+        """The roots since the last call."""
+        roots, self._roots = self._roots, []
+        return roots
+
+
+def total(roots: "list[Pending]") -> "float | None":
+    """Their sum; None if there is none, or one was not computed."""
+    values = [root.read() for root in roots]
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

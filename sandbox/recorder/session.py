@@ -1,0 +1,185 @@
+"""One recorded run: wires the hooks when the program imports torch, runs it, and writes the end."""
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import faults, seeds
+from .bootstrap import load_package
+from .calls import Calls
+from .config import Config, read_config
+from .imports import after_import
+from .launch import StopAfterUpdates, run, show, strip_own_frames
+from .lines import Lines
+from .losses import Losses
+from .memory import Memory
+from .parameters import Parameters
+from .progress import Progress
+from .sources import source_hashes
+from .updates import Updates
+
+VIRTUAL_NAME = "_headroom_virtual"
+UNAVAILABLE_CODE = 125
+
+
+class Session:
+    """The hooks of one run, and what they need of each other."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.lines = Lines(config.out / "events.jsonl")
+        self.progress = Progress()
+        self._memory: Memory | None = None
+        self._updates: Updates | None = None
+        self._calls: Calls | None = None
+        self._parameters: Parameters | None = None
+        self._virtual: Any = None
+        self._numpy: str | None = None
+
+    def start(self) -> None:
+        """Seed, and wait for torch and numpy. They are not imported: the program decides whether and when."""
+        self.lines.write(
+            "start", pid=os.getpid(), python=platform.python_version(), seed=self.config.seed
+        )
+        seeds.seed_random(self.config.seed)
+        after_import("numpy", self.lines.guarded(self._on_numpy))
+        after_import("torch", self._on_torch)
+
+    def _on_numpy(self, numpy: ModuleType) -> None:
+        self._numpy = numpy.__version__
+        seeds.seed_numpy(numpy, self.config.seed)
+
+    def _on_torch(self, torch: ModuleType) -> None:
+        if self.config.card is not None:
+            self._install_virtual(torch)
+        failed: list[str] = []
+        seeded = self._try(failed, "seeds", lambda: seeds.seed_torch(torch, self.config.seed))
+        self._wire(torch, failed)
+        self.lines.write(
+            "torch",
+            torch=torch.__version__,
+            cuda=torch.version.cuda,
+            cudnn=_cudnn_version(torch),
+            seeded=(["torch"] if seeded else []) + (["numpy"] if self._numpy else []),
+            failed=failed,
+        )
+
+    def _install_virtual(self, torch: ModuleType) -> None:
+        folder = Path(__file__).resolve().parent.parent / "virtual"
+        package = load_package(VIRTUAL_NAME, folder)
+        try:
+            self._virtual = package.install(self.config.card, self.config.capacity_bytes)
+        except package.Unsupported as error:
+            self.lines.write("unavailable", reason=f"the virtual GPU cannot work here: {error}")
+            sys.stdout.flush()
+            os._exit(UNAVAILABLE_CODE)
+
+    def _wire(self, torch: ModuleType, failed: "list[str]") -> None:
+        kind = "cuda" if self._virtual is None else "virtual"
+        memory = Memory(torch, self.config, self.lines, self.progress, kind)
+        losses = Losses(torch, self.lines, computed=self._virtual is None)
+        parameters = Parameters(self.lines)
+        calls = Calls(torch, self.config, self.lines, self.progress, parameters, memory.label)
+        updates = Updates(
+            torch,
+            self.lines,
+            self.progress,
+            losses,
+            take_samples=calls.take_samples,
+            after_update=lambda: self._after_update(memory),
+            limit=self.config.updates,
+            device_events=self._virtual is None,
+        )
+        hooks = (("memory", memory), ("losses", losses), ("calls", calls), ("updates", updates))
+        for name, part in hooks:
+            self._try(failed, name, part.install)
+        self._memory, self._updates = memory, updates
+        self._calls, self._parameters = calls, parameters
+
+    @staticmethod
+    def _try(failed: "list[str]", name: str, install: Any) -> bool:
+        try:
+            install()
+        except Exception as error:
+            failed.append(f"{name} ({type(error).__name__}: {error})")
+            return False
+        return True
+
+    def _after_update(self, memory: Memory) -> None:
+        memory.label()
+        memory.write_peak(at_most_every_second=True)
+
+    def finish(self, error: "BaseException | None") -> None:
+        """Write how the program ended and everything that is only known at the end."""
+        oom = error is not None and faults.is_oom(error)
+        stopped = isinstance(error, StopAfterUpdates)
+        if error is not None and not stopped and not _is_clean_exit(error):
+            described = faults.describe(error, self.config)
+            self.lines.write("raised", exception=described, oom=oom)
+        memory = self._memory
+        parts = [
+            self._updates.finish if self._updates else None,
+            self._parameters.finish if self._parameters else None,
+            self._calls.write if self._calls else None,
+            (lambda: memory.finish(oom=oom)) if memory else None,
+            self._write_virtual if self._virtual is not None else None,
+            self._write_sources,
+        ]
+        for part in parts:
+            if part is not None:
+                self.lines.guarded(part)()
+        self.lines.write("end", stopped_after_updates=stopped)
+
+    def _write_virtual(self) -> None:
+        self.lines.write("virtual", **self._virtual.coverage())
+
+    def _write_sources(self) -> None:
+        self.lines.write("sources", files=source_hashes(self.config), numpy=self._numpy)
+
+
+def _cudnn_version(torch: ModuleType) -> "str | None":
+    with contextlib.suppress(Exception):
+        version = torch.backends.cudnn.version()
+        return str(version) if version is not None else None
+    return None
+
+
+def _is_clean_exit(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def main(config_path: str) -> None:
+    """Run the program and leave as it would have left.
+
+    Imports that the recorder needs are done by now; nothing of ours is on `sys.path`.
+    """
+    session = Session(read_config(config_path))
+    session.start()
+    error: BaseException | None = None
+    try:
+        run(session.config.program)
+    except BaseException as caught:
+        error = caught
+        strip_own_frames(error)
+    session.finish(error)
+    _leave(error)
+
+
+def _leave(error: "BaseException | None") -> None:
+    """Exit code and traceback as without us; exit handlers of the program run after this, as they would."""
+    if error is None or isinstance(error, StopAfterUpdates):
+        return
+    if isinstance(error, SystemExit):
+        raise error
+    show(error)
+    if isinstance(error, KeyboardInterrupt):
+        # What python itself does after the traceback: die of the signal, so that the caller sees it.
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(1)

@@ -1,0 +1,309 @@
+"""What the recorder writes down of real torch programs, on the CPU: no device is needed to count and to sum."""
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+TRAIN = """
+    import torch, torch.nn as nn
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+    model[0].weight.requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(6):
+        loss = model(torch.randn(3 + step, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(repr(loss.item()))
+"""
+
+
+def printed_floats(text: str) -> list[float]:
+    return [float(word) for word in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
+
+
+def test_updates_losses_samples_and_parameters(record, torch_python):
+    done = record(TRAIN, python=torch_python).record
+    assert done.outcome == "completed"
+    assert done.updates == 6
+    assert done.samples_per_update == (3, 4, 5, 6, 7, 8)
+    assert [p.name for p in done.parameters] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert [p.requires_grad for p in done.parameters] == [False, True, True, True]
+    assert done.parameters[0].shape == (8, 4)
+    assert done.parameters[0].size_bytes == 128
+    assert done.recorder_notes == ()
+    assert done.device is None
+    assert len(done.step_seconds) == 6 and done.step_seconds[0] is None
+    assert all(seconds > 0 for seconds in done.step_seconds[1:])
+    assert done.seeded == ("random", "torch", "numpy")
+
+
+def test_losses_have_full_precision(record, torch_python):
+    done = record(TRAIN, python=torch_python)
+    assert list(done.record.losses) == printed_floats(done.stdout)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(record, torch_python):
+    source = """
+        import random, numpy, torch
+        print(random.random(), numpy.random.rand(), torch.rand(1).item(), hash("text"))
+    """
+    first = record(source, python=torch_python, seed=1).stdout
+    assert record(source, python=torch_python, seed=1).stdout == first
+    assert record(source, python=torch_python, seed=2).stdout != first
+
+
+def test_stop_after_updates(record, torch_python):
+    source = TRAIN + "\n    print('not reached')\n"
+    done = record(source, python=torch_python, updates=4)
+    assert done.record.outcome == "completed"
+    assert done.record.stopped_after_updates
+    assert done.record.updates == 4
+    assert len(done.record.losses) == 4
+    assert "not reached" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_several_backward_roots_are_summed_and_several_optimizers_counted_once(
+    record, torch_python
+):
+    source = """
+        import torch
+        a, b = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+        first, second = torch.optim.SGD([a], 0.1), torch.optim.SGD([b], 0.1)
+        for step in range(3):
+            (a * 2).sum().backward()
+            torch.autograd.backward([(b * 3).sum()])
+            first.step(); second.step()
+            first.zero_grad(); second.zero_grad()
+    """
+    done = record(source, python=torch_python).record
+    assert done.updates == 3
+    assert done.losses[0] == 5.0
+    assert done.samples_per_update == (None, None, None)
+
+
+def test_step_inside_backward_counts_as_one_update_each(record, torch_python):
+    source = """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+        optimizers = {p: torch.optim.SGD([p], 0.1) for p in model.parameters()}
+        def step(p):
+            optimizers[p].step(); optimizers[p].zero_grad()
+        for p in model.parameters(): p.register_post_accumulate_grad_hook(step)
+        for _ in range(4): model(torch.ones(5, 2)).sum().backward()
+    """
+    done = record(source, python=torch_python).record
+    assert done.updates == 4
+    assert done.samples_per_update == (5, 5, 5, 5)
+
+
+def test_loss_scaling_is_undone(record, torch_python):
+    source = """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+            print(repr(loss.item()))
+        (scaler.scale(model(torch.ones(2, 3)).mean()) / 2).backward()
+        scaler.step(optimizer)
+    """
+    done = record(source, python=torch_python)
+    assert list(done.record.losses[:3]) == printed_floats(done.stdout)
+    assert done.record.losses[3] is None  # scaled, then changed: what it was is not known
+
+
+def test_nan_losses_are_kept_apart_from_missing_ones(record, torch_python):
+    source = """
+        import torch
+        w = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.SGD([w], 0.1)
+        (w.sum() * float("nan")).backward(); optimizer.step()
+        torch.autograd.backward([w * 1], [torch.ones(1)]); optimizer.step()
+        optimizer.step()
+    """
+    done = record(source, python=torch_python).record
+    assert str(done.losses[0]) == "nan"
+    assert done.losses[2] is None
+    assert type(done).from_json(done.to_json()).losses[2] is None
+    assert str(type(done).from_json(done.to_json()).losses[0]) == "nan"
+
+
+def test_call_sites_tell_training_from_evaluation_by_the_gradient(record, torch_python):
+    source = """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        def train():
+            for _ in range(3):
+                model(torch.ones(4, 2)).sum().backward()
+                optimizer.step()
+        def evaluate():
+            model.eval()
+            for _ in range(2): model(torch.ones(7, 2))
+        def careful():
+            with torch.no_grad(): model(input=torch.ones(9, 2))
+        train(); evaluate(); careful()
+    """
+    done = record(source, python=torch_python).record
+    sites = {site.function: site for site in done.call_sites}
+    train, evaluate, careful = sites["train"], sites["evaluate"], sites["careful"]
+    assert (train.calls, train.grad_calls, train.reached_calls, train.eval_calls, train.rows) == (
+        3,
+        3,
+        3,
+        0,
+        12,
+    )
+    assert (evaluate.calls, evaluate.grad_calls, evaluate.reached_calls, evaluate.eval_calls) == (
+        2,
+        2,
+        0,
+        2,
+    )
+    assert (careful.calls, careful.grad_calls, careful.reached_calls, careful.rows) == (1, 0, 0, 9)
+    assert train.module == "Linear"
+    assert train.file.endswith("program.py") and train.line == 7
+    assert [(p.train, p.grad, p.calls) for p in done.phases] == [
+        (True, True, 3),
+        (False, True, 2),
+        (False, False, 1),
+    ]
+
+
+def test_a_frozen_encoder_and_a_criterion_feed_no_samples(record, torch_python):
+    source = """
+        import torch
+        from torch import nn
+        encoder = nn.Linear(2, 3).requires_grad_(False)
+        head, criterion = nn.Linear(3, 2), nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(head.parameters(), 0.1)
+        for _ in range(2):
+            loss = criterion(head(encoder(torch.ones(6, 2))), torch.zeros(6, dtype=torch.long))
+            loss.backward(); optimizer.step()
+    """
+    assert record(source, python=torch_python).record.samples_per_update == (6, 6)
+
+
+def test_recomputation_under_checkpointing_is_no_call(record, torch_python):
+    source = """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+            def forward(self, x):
+                return self.b(checkpoint(self.a, x, use_reentrant=False))
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            model(torch.ones(5, 2)).sum().backward(); optimizer.step()
+    """
+    done = record(source, python=torch_python).record
+    assert [(site.module, site.calls) for site in done.call_sites] == [("Net", 3)]
+    assert done.samples_per_update == (5, 5, 5)
+
+
+def test_an_exception_inside_a_module_does_not_upset_the_nesting(record, torch_python):
+    source = """
+        import torch
+        class Fails(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(2, 2)
+            def forward(self, x):
+                self.inner(x)
+                raise ValueError("no")
+        for _ in range(2):
+            try: Fails()(torch.ones(1, 2))
+            except ValueError: pass
+        torch.nn.Linear(2, 2)(torch.ones(3, 2))
+    """
+    done = record(source, python=torch_python).record
+    assert [(site.module, site.calls, site.rows) for site in done.call_sites] == [
+        ("Fails", 2, 2),
+        ("Linear", 1, 3),
+    ]
+
+
+def test_workers_of_a_data_loader_stay_silent(record, torch_python):
+    source = """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        class Data(TensorDataset):
+            def __getitem__(self, i): return torch.nn.Linear(2, 2)(self.tensors[0][i]).detach()
+        for batch in DataLoader(Data(torch.ones(8, 2)), batch_size=4, num_workers=2): print(batch.shape)
+    """
+    done = record(source, python=torch_python)
+    assert done.record.outcome == "completed"
+    assert done.stdout.count("torch.Size([4, 2])") == 2
+    assert done.record.call_sites == ()
+
+
+def test_torch_is_not_imported_for_a_program_that_does_not_import_it(record, torch_python):
+    done = record(
+        "import sys; print('torch' in sys.modules, 'numpy' in sys.modules)", python=torch_python
+    )
+    assert done.stdout == "False False\n"
+    assert done.record.versions.torch is None
+
+
+def test_the_import_leaves_no_trace(record, torch_python):
+    source = """
+        import sys, torch
+        print(type(torch.__loader__).__module__, torch.__spec__.loader is torch.__loader__)
+        print([f for f in sys.meta_path if "headroom" in type(f).__module__])
+        print([p for p in sys.path if "recorder" in p], "recorder" in sys.modules)
+    """
+    lines = record(source, python=torch_python).stdout.splitlines()
+    assert lines[0] == "_frozen_importlib_external True"
+    assert lines[1:] == ["[]", "[] False"]
+
+
+def test_own_files_are_hashed_and_installed_ones_are_not(record, project, torch_python):
+    import hashlib
+
+    (project / "model.py").write_text("import torch\n")
+    done = record("import model\n", python=torch_python).record
+    assert done.sources == {
+        str(project / name): hashlib.sha256((project / name).read_bytes()).hexdigest()
+        for name in ("model.py", "program.py")
+    }
+
+
+def test_a_broken_hook_leaves_a_note_and_the_program_goes_on(record, torch_python):
+    source = """
+        import torch
+        class Odd(torch.nn.Module):
+            training = property(lambda self: 1 / 0, lambda self, value: None)
+            def forward(self, x): return x
+        print(Odd()(torch.ones(1)))
+    """
+    done = record(source, python=torch_python)
+    assert done.record.outcome == "completed"
+    assert done.stdout == "tensor([1.])\n"
+    assert any("ZeroDivisionError" in note for note in done.record.recorder_notes)
+
+
+def test_a_traceback_through_backward_shows_no_frame_of_ours(record, torch_python):
+    source = """
+        import torch
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * 1
+            @staticmethod
+            def backward(ctx, g): raise RuntimeError("bad backward")
+        Bad.apply(torch.ones(1, requires_grad=True)).sum().backward()
+    """
+    done = record(source, python=torch_python)
+    assert "bad backward" in done.stderr
+    assert "recorder" not in done.stderr
+    assert done.record.exception.line == 7
