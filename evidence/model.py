@@ -74,11 +74,15 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The out-of-memory entry of the trace: the request that did not fit."""
+    """The out-of-memory entry of the trace: the request that did not fit.
+
+    `live_allocated_bytes` is what was allocated at that entry; a dump after unwinding has lost it by its end.
+    """
 
     requested_bytes: int
     device_free_bytes: int
     stack: tuple[Frame, ...]
+    live_allocated_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,11 @@ class Ledger:
     """The account of one device.
 
     `peak.allocated_bytes` equals the sum over `stacks` plus the sum over `unattributed`. `complete` says that no block
-    is older than the recording; otherwise the peak is that of the recorded window.
+    (and no segment that could have held one) is older than the recording; otherwise the peak is that of the
+    recorded window. `pending_bytes` were freed by the program at the peak but are still held for another stream: they
+    are beside the peak, not in it. `uncertain_bytes` is by how much the peak may be higher than counted, because
+    blocks older than the recording were freed in it. `contradictions` counts what cannot be true in the history;
+    unless it is 0 nothing here holds to the byte.
     """
 
     device: int
@@ -112,14 +120,19 @@ class Ledger:
     unattributed: dict[Missing, int]
     growth: tuple[Growth, ...]
     failure: Failure | None
+    pending_bytes: int = 0
+    uncertain_bytes: int = 0
+    contradictions: int = 0
 
     @property
     def demand_bytes(self) -> int:
         """Peak of live bytes, or live plus the failing request where the program ran out of memory."""
         if self.failure is None:
             return self.peak.allocated_bytes
-        at_failure = self.live_allocated_bytes + self.failure.requested_bytes
-        return max(self.peak.allocated_bytes, at_failure)
+        live_bytes = self.failure.live_allocated_bytes
+        if live_bytes is None:
+            live_bytes = self.live_allocated_bytes
+        return max(self.peak.allocated_bytes, live_bytes + self.failure.requested_bytes)
 
     def stack(self, stack_id: StackId) -> StackUse:
         """The stack with this ID.

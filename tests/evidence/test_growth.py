@@ -1,0 +1,95 @@
+from headroom.evidence.growth import find_growth
+from headroom.evidence.ledger import build_ledger
+from headroom.evidence.model import Growth, LiveBlock, StackId, Tick
+from headroom.evidence.snapshot import parse_snapshot
+from tests.evidence.programs import MAIN, Program, leaking_training
+from tests.evidence.reference_allocator import MIB, Piece
+
+LOOP = ("/srv/job/eval.py", 12, "evaluate")
+
+
+def growth_of(program: Program) -> tuple[Growth, ...]:
+    return build_ledger(parse_snapshot(program.allocator.snapshot())).growth
+
+
+def test_what_a_list_keeps_over_updates_grows() -> None:
+    program = leaking_training(updates=6)
+    ledger = build_ledger(parse_snapshot(program.allocator.snapshot()))
+    (growth,) = ledger.growth
+    site = ledger.stack(growth.stack).site
+    assert site is not None
+    assert (site.filename, site.line) == ("/srv/job/train.py", 41)
+    assert (growth.id, growth.kind, growth.ticks) == ("G01", "update", 6)
+    assert (growth.bytes_per_tick, growth.allocated_bytes) == (3 * MIB, 18 * MIB)
+
+
+def test_the_last_loss_beside_the_present_one_is_no_growth() -> None:
+    program = Program()
+    held: list[Piece] = []
+    for _ in range(5):
+        if len(held) == 2:
+            program.free(held.pop(0))
+        program.begin_call()
+        held.append(program.alloc(4, LOOP, MAIN))
+        program.end_update()
+    assert growth_of(program) == ()
+
+
+def test_an_evaluation_that_keeps_its_outputs_grows_over_calls() -> None:
+    program = Program()
+    for _ in range(3):
+        program.end_update()
+    for _ in range(4):
+        program.begin_call()
+        program.alloc(5, LOOP, MAIN)
+    (growth,) = growth_of(program)
+    assert (growth.kind, growth.ticks, growth.bytes_per_tick) == ("call", 4, 5 * MIB)
+
+
+def test_layers_that_share_a_stack_within_one_call_are_no_growth() -> None:
+    program = Program()
+    program.begin_call()
+    for _ in range(24):
+        program.alloc(2, ("/srv/job/model.py", 15, "forward"), MAIN)
+    assert growth_of(program) == ()
+
+
+def test_parameters_and_optimizer_state_are_no_growth() -> None:
+    program = leaking_training(updates=6)
+    ledger = build_ledger(parse_snapshot(program.allocator.snapshot()))
+    lines = {(use.id, use.site.line) for use in ledger.stacks if use.site is not None}
+    growing = {growth.stack for growth in ledger.growth}
+    assert {line for name, line in lines if name in growing} == {41}
+    assert {7, 44} <= {line for _, line in lines}
+
+
+def test_snapshots_without_our_labels_have_no_growth() -> None:
+    program = leaking_training()
+    for entry in program.allocator.entries:
+        entry["user_metadata"] = "step 7"
+    assert growth_of(program) == ()
+
+
+def block(stack: str, size: int, update: int, call: int = 0) -> LiveBlock:
+    return LiveBlock(
+        stack=StackId(stack),
+        allocated_bytes=size,
+        requested_bytes=size,
+        born=Tick(update=update, call=call),
+    )
+
+
+def test_growth_is_ordered_by_bytes_and_tells_the_median_per_tick() -> None:
+    small = [block("S002", size, update) for update, size in enumerate((100, 300, 200, 200))]
+    large = [block("S001", 1000, update) for update in (3, 5, 9)]
+    first, second = find_growth([*small, *large])
+    assert (first.id, first.stack, first.allocated_bytes) == ("G01", "S001", 3000)
+    assert (second.id, second.stack, second.bytes_per_tick) == ("G02", "S002", 200)
+
+
+def test_blocks_without_owner_or_birth_are_passed_over() -> None:
+    unknown = LiveBlock(
+        stack=None, allocated_bytes=9, requested_bytes=9, born=Tick(update=1, call=1)
+    )
+    old = LiveBlock(stack=StackId("S001"), allocated_bytes=9, requested_bytes=9, born=None)
+    assert find_growth([unknown, old, old, old]) == ()
