@@ -105,7 +105,9 @@ class Store:
                 continue
 
     def find(self, name: str) -> str:
-        """The full ID for `name`: itself, `last`, or a part that only one run or campaign has.
+        """The full ID for `name`: itself, a part that only one run or campaign has, or `last`.
+
+        `last` is the last thing that the user started; a campaign's own runs do not count.
 
         Raises:
             UserError: None or several fit.
@@ -117,7 +119,7 @@ class Store:
             if path.is_dir()
         )
         if name == "last" and names:
-            return max(names, key=lambda found: found.split("-", 1)[1])
+            return self._last(names)
         matching = [found for found in names if name in found]
         if name in names:
             return name
@@ -125,6 +127,11 @@ class Store:
             return matching[0]
         trouble = "fits several" if matching else "is no run or campaign in"
         raise UserError(f"{name!r} {trouble} {self.folder}", "headroom runs")
+
+    def _last(self, names: list[str]) -> str:
+        of_campaigns = {record.run_id for record in self.runs() if record.campaign_id is not None}
+        own = [name for name in names if name not in of_campaigns] or names
+        return max(own, key=lambda name: name.split("-", 1)[1])
 
     def run(self, run_id: str) -> RunRecord:
         """Read one run's record.

@@ -1,5 +1,7 @@
 """One campaign from sealed contract to result."""
 
+from collections.abc import Callable
+
 from headroom.agents.protocol import Agent
 from headroom.campaign.control import run_control
 from headroom.campaign.listener import Listener
@@ -14,6 +16,8 @@ from headroom.records.trial import CampaignResult
 from headroom.sandbox.protocol import Sandbox
 from headroom.screen import Screen
 from headroom.store import Store, write_atomically
+
+SANDBOX = "process sandbox"
 
 
 def run_campaign(
@@ -46,9 +50,9 @@ def run_campaign(
     journal = Journal(folder / "journal.jsonl")
     write_atomically(folder / "contract.json", contract.to_json())
     journal.append("sealed", digest=contract.sealed, program=contract.program.label)
-    isolation = "process sandbox"
-    listener.planned(contract, isolation)
+    listener.planned(contract, SANDBOX)
     runner = Runner(
+        campaign_id=campaign_id,
         contract=contract,
         sandbox=sandbox,
         store=store,
@@ -56,25 +60,26 @@ def run_campaign(
         listener=listener,
         settings=settings,
     )
+    screen = Screen(runner, available=screening)
     rounds = Rounds(
-        runner=runner,
-        agent=agent,
-        screen=Screen(runner, available=screening),
-        store=store,
-        campaign_id=campaign_id,
-        journal=journal,
-        listener=listener,
+        runner=runner, agent=agent, screen=screen, store=store, journal=journal, listener=listener
     )
+    result = _journalled(journal, lambda: _run(runner, rounds))
+    write_atomically(folder / "result.json", result.to_json())
+    write_atomically(folder / "patch.diff", result.patch)
+    return result
+
+
+def _journalled(journal: Journal, work: Callable[[], CampaignResult]) -> CampaignResult:
+    """Do the work; the journal says how it ended, whatever way that was."""
     try:
-        result = _run(campaign_id, runner, rounds)
+        result = work()
     except KeyboardInterrupt:
         journal.append("interrupted")
         raise
     except Exception as error:
         journal.append("ended", error=str(error))
         raise
-    write_atomically(folder / "result.json", result.to_json())
-    write_atomically(folder / "patch.diff", result.patch)
     journal.append(
         "ended",
         verdict=result.verdict,
@@ -84,7 +89,7 @@ def run_campaign(
     return result
 
 
-def _run(campaign_id: str, runner: Runner, rounds: Rounds) -> CampaignResult:
+def _run(runner: Runner, rounds: Rounds) -> CampaignResult:
     control = run_control(runner)
     state = State(
         control=control,
@@ -97,4 +102,4 @@ def _run(campaign_id: str, runner: Runner, rounds: Rounds) -> CampaignResult:
         rounds.work(state)
     except BudgetError as error:
         stopped = error.message
-    return summarise(campaign_id, runner, state, stopped)
+    return summarise(runner, state, stopped)

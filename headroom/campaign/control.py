@@ -31,7 +31,7 @@ def run_control(runner: Runner) -> Control:
     if runner.contract.device == "virtual":
         traced = runner.run("control", "trace", {})
         check_usable(traced)
-        return Control(measured=traced, traced=traced, reference=None)
+        return Control(measured=traced, traced=traced, reference=_reference(runner, traced))
     measured = runner.run("control", "measure", {})
     check_usable(measured)
     reference = _reference(runner, measured)

@@ -38,9 +38,7 @@ def diff_root(contract: Contract) -> str:
     return holding[0] if holding else (program.roots[0] if program.roots else program.cwd)
 
 
-def summarise(
-    campaign_id: str, runner: Runner, state: State, stopped: str | None
-) -> CampaignResult:
+def summarise(runner: Runner, state: State, stopped: str | None) -> CampaignResult:
     """The campaign's result. `stopped` is the sentence of the budget that ended it, if one did."""
     contract, control = runner.contract, state.control
     word, equivalence, why = _conclusion(state, stopped)
@@ -48,7 +46,7 @@ def summarise(
     info = control.measured.device_info
     last = state.kept[-1] if state.kept else None
     return CampaignResult(
-        campaign_id=campaign_id,
+        campaign_id=runner.campaign_id,
         verdict=word,
         equivalence=equivalence,
         target_met=state.target_met,

@@ -58,13 +58,12 @@ class Rounds:
         agent: Agent,
         screen: Screen,
         store: Store,
-        campaign_id: str,
         journal: Journal,
         listener: Listener,
     ) -> None:
         self._runner, self._agent, self._screen = runner, agent, screen
         self._store, self._journal, self._listener = store, journal, listener
-        self._folder = store.campaign_folder(campaign_id)
+        self._folder = store.campaign_folder(runner.campaign_id)
 
     def work(self, state: State) -> None:
         """Go on until there is nothing more to do. The state says how far it came, also after an exception.

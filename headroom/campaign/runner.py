@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headroom.campaign.listener import Listener
 from headroom.errors import BudgetError, UserError
@@ -29,6 +30,7 @@ class Runner:
     def __init__(
         self,
         *,
+        campaign_id: str,
         contract: Contract,
         sandbox: Sandbox,
         store: Store,
@@ -36,6 +38,7 @@ class Runner:
         listener: Listener,
         settings: Settings,
     ) -> None:
+        self.campaign_id = campaign_id
         self.contract = contract
         self._sandbox, self._store, self._journal = sandbox, store, journal
         self._listener, self._settings = listener, settings
@@ -69,36 +72,19 @@ class Runner:
             BudgetError: The seconds are used up, before or during the run.
             UserError: The contract was changed after it was sealed.
         """
-        contract = self.contract
-        if not contract.is_intact():
-            raise UserError("the contract was changed after it was sealed", "headroom fix ...")
-        left = contract.budgets.seconds - self.elapsed_seconds
-        if left <= 0:
-            raise BudgetError(self._out_of_time())
+        left = self._seconds_left()
         run_id, folder = self._store.new_run()
-        device = device or contract.device
-        self._journal.append("run_started", run=run_id, what=what, purpose=purpose, device=device)
-        self._listener.running(what, left)
-        record = self._sandbox.run(
-            RunRequest(
-                run_id=run_id,
-                folder=folder,
-                program=contract.program,
-                purpose=purpose,
-                device=device,
-                card=self._settings.card,
-                capacity_bytes=None if whole_card else contract.capacity_bytes,
-                seed=contract.seed,
-                updates=contract.updates_limit,
-                limits=Limits(seconds=left, memory_bytes=self._settings.memory_limit_bytes),
-                network=contract.network,
-                keep_environment=self._settings.keep_environment,
-                changed_files=files,
-            ),
-            Terminal(),
+        request = self._request(
+            run_id, folder, purpose, files, device or self.contract.device, left, whole_card
         )
+        self._journal.append(
+            "run_started", run=run_id, what=what, purpose=purpose, device=request.device
+        )
+        self._listener.running(what, left)
+        record = self._sandbox.run(request, Terminal())
+        record = record.model_copy(update={"campaign_id": self.campaign_id})
         self._store.save_run(record)
-        if device == "cuda":
+        if request.device == "cuda":
             self.gpu_seconds += record.wall_seconds
         self._journal.append(
             "run_ended",
@@ -111,6 +97,41 @@ class Runner:
         self._listener.ran(what, record)
         self._stop_if_ended_by_us(record)
         return record
+
+    def _seconds_left(self) -> float:
+        if not self.contract.is_intact():
+            raise UserError("the contract was changed after it was sealed", "headroom fix ...")
+        left = self.contract.budgets.seconds - self.elapsed_seconds
+        if left <= 0:
+            raise BudgetError(self._out_of_time())
+        return left
+
+    def _request(
+        self,
+        run_id: str,
+        folder: Path,
+        purpose: Pass,
+        files: Mapping[str, bytes],
+        device: Device,
+        seconds: float,
+        whole_card: bool,
+    ) -> RunRequest:
+        contract, settings = self.contract, self._settings
+        return RunRequest(
+            run_id=run_id,
+            folder=folder,
+            program=contract.program,
+            purpose=purpose,
+            device=device,
+            card=settings.card,
+            capacity_bytes=None if whole_card else contract.capacity_bytes,
+            seed=contract.seed,
+            updates=contract.updates_limit,
+            limits=Limits(seconds=seconds, memory_bytes=settings.memory_limit_bytes),
+            network=contract.network,
+            keep_environment=settings.keep_environment,
+            changed_files=files,
+        )
 
     def _stop_if_ended_by_us(self, record: RunRecord) -> None:
         if record.reason == "interrupted from the keyboard":

@@ -61,19 +61,29 @@ def card_of(name: str) -> str:
 
 
 def parse_capacity(text: str | None) -> int | None:
-    """Read `--capacity`.
+    """Read `--capacity`; see `_parse_size`."""
+    return _parse_size("--capacity", text, "24GiB")
+
+
+def parse_limit(text: str | None) -> int | None:
+    """Read `--memory-limit`; see `_parse_size`."""
+    return _parse_size("--memory-limit", text, "16GiB")
+
+
+def _parse_size(option: str, text: str | None, example: str) -> int | None:
+    """Read an option that is a size.
 
     Raises:
-        UserError: It is no size.
+        UserError: It is none, or no bytes at all.
     """
     if text is None:
         return None
     try:
         size_bytes = parse_bytes(text)
     except ValueError as error:
-        raise UserError(f"--capacity: {error}", "headroom ... --capacity 24GiB") from None
+        raise UserError(f"{option}: {error}", f"headroom ... {option} {example}") from None
     if size_bytes <= 0:
         raise UserError(
-            "a capacity of no bytes at all is impossible", "headroom ... --capacity 24GiB"
+            f"{option} of no bytes at all is impossible", f"headroom ... {option} {example}"
         )
     return size_bytes

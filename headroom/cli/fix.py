@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,11 @@ from headroom.campaign.campaign import run_campaign
 from headroom.campaign.runner import Settings
 from headroom.campaign.target import parse_target
 from headroom.cli import options as opt
-from headroom.cli.device import Chosen, choose_device, parse_capacity
+from headroom.cli.device import Choice, Chosen, choose_device, parse_capacity, parse_limit
 from headroom.cli.output import print_json, set_json, to_stderr, to_stdout
 from headroom.cli.program import find_program
-from headroom.cli.run import parse_limit
 from headroom.errors import PrerequisiteError
-from headroom.records.contract import Budgets, Contract, Level, Policy
+from headroom.records.contract import Budgets, Contract, Level, Policy, Target
 from headroom.records.run import Program
 from headroom.records.trial import CampaignResult
 from headroom.report.fix import print_result, to_markdown
@@ -28,25 +28,42 @@ from headroom.store import Store, write_atomically
 
 MET, NOT_MET, OUT_OF_BUDGET = 0, 1, 4
 
+TargetText = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="fit|60%|SIZE",
+        help="The peak to reach. [default: fit after an out-of-memory error, else 70%]",
+    ),
+]
+Rounds = Annotated[int, typer.Option(min=1, max=6, help="Rounds of diagnose, patch, try.")]
+Seconds = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Budget of the whole campaign.")
+]
+Require = Annotated[Level, typer.Option(help="Keep nothing whose evidence is weaker.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What was typed, read and found to make sense; everything that goes into the contract but the program."""
+
+    target: Target
+    policy: Policy
+    budgets: Budgets
+    capacity_bytes: int | None
+    seed: int
+    updates: int | None
+    network: bool
+
 
 def fix(
     words: opt.Words = None,
     module: opt.Module = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="fit|60%|SIZE",
-            help="The peak to reach. [default: fit after an out-of-memory error, else 70%]",
-        ),
-    ] = None,
+    target: TargetText = None,
     capacity: opt.Capacity = None,
-    rounds: Annotated[int, typer.Option(min=1, max=6, help="Rounds of diagnose, patch, try.")] = 6,
-    seconds: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Budget of the whole campaign.")
-    ] = 3600,
-    require: Annotated[
-        Level, typer.Option(help="Keep nothing whose evidence is weaker.")
-    ] = "predicted",
+    rounds: Rounds = 6,
+    seconds: Seconds = 3600,
+    require: Require = "predicted",
     updates: opt.Updates = None,
     seed: opt.Seed = 0,
     python: opt.Python = None,
@@ -62,67 +79,81 @@ def fix(
 
     Your files stay as they are until `headroom apply`. Exit codes: 0 target met and a patch kept (on the virtual GPU
     this is a prediction), 1 not met, 2 the command line or the program has to change first, 3 something is missing
-    here, 4 a budget ran out.
+    here, 4 a budget ran out, 125 a bug of Headroom's own.
     """
     set_json(json)
-    # Checked first: it costs nothing, and everything after it takes time.
-    wanted, capacity_bytes, limit_bytes = (
-        parse_target(target),
-        parse_capacity(capacity),
-        parse_limit(memory_limit),
+    # Read first: it costs nothing, and everything after it takes time.
+    terms = Terms(
+        target=parse_target(target),
+        policy=Policy(require=require),
+        budgets=Budgets(rounds=rounds, seconds=seconds),
+        capacity_bytes=parse_capacity(capacity),
+        seed=seed,
+        updates=updates,
+        network=allow_network,
     )
+    limit_bytes = parse_limit(memory_limit)
+    program, chosen = _find("fix", words, module, python, device, gpu, require)
+    kept = Store.locate(store, cwd=Path(program.cwd))
+    kept.prepare()
+    settings = Settings(
+        keep_environment=tuple(env or ()), memory_limit_bytes=limit_bytes, card=chosen.card
+    )
+    _carry_out(seal(terms, program, chosen), chosen, kept, settings, as_json=json)
+
+
+def _find(
+    command: str,
+    words: list[str] | None,
+    module: str | None,
+    python: str | None,
+    device: Choice,
+    gpu: str | None,
+    require: Level,
+) -> tuple[Program, Chosen]:
+    """The program and the device, if they can give what the contract will require."""
     if require == "verified":
         raise PrerequisiteError(
             "nothing can be verified yet: this version makes no confirmation runs",
             "headroom fix --require measured ...",
         )
-    program, interpreter = find_program(
-        "fix", words or [], module, python, devices=device != "virtual"
-    )
+    devices = device != "virtual"
+    program, interpreter = find_program(command, words or [], module, python, devices=devices)
     chosen = choose_device(device, gpu, interpreter)
     if require == "measured" and chosen.device == "virtual":
         raise PrerequisiteError(
             "a measurement needs a real GPU, and this run would be on the virtual one",
             "headroom fix --require predicted ...",
         )
-    kept = Store.locate(store, cwd=Path(program.cwd))
-    kept.prepare()
-    contract = Contract(
+    return program, chosen
+
+
+def seal(terms: Terms, program: Program, chosen: Chosen) -> Contract:
+    """The contract of a campaign, before any compute is spent."""
+    return Contract(
         program=program,
         sources=entry_hash(program),
         device=chosen.device,
         card=chosen.name,
-        capacity_bytes=capacity_bytes,
-        target=wanted,
-        policy=Policy(require=require),
-        budgets=Budgets(rounds=rounds, seconds=seconds),
-        seed=seed,
-        updates_limit=updates,
-        network=allow_network,
+        capacity_bytes=terms.capacity_bytes,
+        target=terms.target,
+        policy=terms.policy,
+        budgets=terms.budgets,
+        seed=terms.seed,
+        updates_limit=terms.updates,
+        network=terms.network,
     ).seal()
-    result = _work(
-        contract,
-        chosen,
-        kept,
-        Settings(
-            keep_environment=tuple(env or ()), memory_limit_bytes=limit_bytes, card=chosen.card
-        ),
-    )
-    write_atomically(kept.campaign_folder(result.campaign_id) / "report.md", to_markdown(result))
-    if json:
-        print_json(result.to_json())
-    else:
-        print_result(to_stdout(), result)
-    raise typer.Exit(exit_code(result))
 
 
-def _work(contract: Contract, chosen: Chosen, store: Store, settings: Settings) -> CampaignResult:
+def _carry_out(
+    contract: Contract, chosen: Chosen, store: Store, settings: Settings, *, as_json: bool
+) -> None:
     console = to_stderr()
     if chosen.note:
         console.print(plain(chosen.note, "dim"))
     live = Live(console)
     try:
-        return run_campaign(
+        result = run_campaign(
             contract,
             agent=Playbook(),
             sandbox=ProcessSandbox(os.environ),
@@ -133,6 +164,13 @@ def _work(contract: Contract, chosen: Chosen, store: Store, settings: Settings) 
         )
     finally:
         live.close()
+    report = store.campaign_folder(result.campaign_id) / "report.md"
+    write_atomically(report, to_markdown(result))
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_result(to_stdout(), result)
+    raise typer.Exit(exit_code(result))
 
 
 def entry_hash(program: Program) -> dict[str, str]:

@@ -1,6 +1,9 @@
 """The `headroom` command: the list of commands, and the one place where errors become sentences and exit codes."""
 
+import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -62,9 +65,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TyperException as error:
         print_error(UserError(error.format_message(), " ".join(("headroom", *words[:1], "--help"))))
         sys.exit(OWN_FAILURE if runs_program else UserError.exit_code)
+    except Exception as error:
+        print_error(internal_error(error))
+        sys.exit(OWN_FAILURE)
     if code == INTERRUPTED and not runs_program:
         to_stderr().print("headroom: interrupted; what was done so far is kept: headroom runs")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def internal_error(error: Exception) -> HeadroomError:
+    """A bug of ours in one sentence; the traceback goes into a file that can be sent."""
+    handle, path = tempfile.mkstemp(prefix="headroom-error-", suffix=".txt")
+    with os.fdopen(handle, "w") as file:
+        file.write(f"headroom {__version__}\n{traceback.format_exc()}")
+    return HeadroomError(
+        f"this is a bug of Headroom's own ({type(error).__name__}: {error}); nothing of yours was changed",
+        f"cat {path}   (please report what it says)",
+    )
 
 
 if __name__ == "__main__":

@@ -1,58 +1,59 @@
 """`headroom run`: run a program once, recorded."""
 
+import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from headroom.cli import options as opt
-from headroom.cli.device import choose_device, parse_capacity
+from headroom.cli.device import choose_device, parse_capacity, parse_limit
 from headroom.cli.output import print_json, set_json, to_stderr
 from headroom.cli.program import find_program
-from headroom.errors import UserError
+from headroom.records.run import Pass, RunRecord
 from headroom.report.run import one_line
 from headroom.report.text import plain
 from headroom.sandbox.process import ProcessSandbox
 from headroom.sandbox.protocol import Limits, RunRequest, Terminal
 from headroom.store import Store
-from headroom.units import parse_bytes
 
 SIGNAL_BASE = 128
+
+Purpose = Annotated[
+    Pass,
+    typer.Option("--pass", help="measure: unperturbed; trace: with the allocator's history."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1, metavar="SECONDS", help="End the run after this long.", rich_help_panel=opt.WHERE
+    ),
+]
+InPlace = Annotated[
+    bool,
+    typer.Option(
+        "--in-place", help="Let the program write into your folder.", rich_help_panel=opt.WHERE
+    ),
+]
 
 
 def run(
     words: opt.Words = None,
     module: opt.Module = None,
-    purpose: Annotated[
-        Literal["measure", "trace"],
-        typer.Option("--pass", help="measure: unperturbed; trace: with the allocator's history."),
-    ] = "measure",
+    purpose: Purpose = "measure",
     updates: opt.Updates = None,
     seed: opt.Seed = 0,
     python: opt.Python = None,
     device: opt.DeviceOption = "auto",
     gpu: opt.Gpu = None,
     capacity: opt.Capacity = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="End the run after this long.",
-            rich_help_panel=opt.WHERE,
-        ),
-    ] = None,
+    timeout: Timeout = None,
     memory_limit: opt.MemoryLimit = None,
     env: opt.Env = None,
     allow_network: opt.Network = False,
-    in_place: Annotated[
-        bool,
-        typer.Option(
-            "--in-place", help="Let the program write into your folder.", rich_help_panel=opt.WHERE
-        ),
-    ] = False,
+    in_place: InPlace = False,
     store: opt.StoreFolder = None,
     json: opt.Json = False,
 ) -> None:
@@ -61,44 +62,46 @@ def run(
     Headroom's options come before PROGRAM. The exit code is the program's own; 125 is Headroom's own failure.
     """
     set_json(json)
-    # Checked first: it costs nothing, and everything after it takes time.
+    # Read first: it costs nothing, and everything after it takes time.
     capacity_bytes, limit_bytes = parse_capacity(capacity), parse_limit(memory_limit)
-    program, interpreter = find_program(
-        "run", words or [], module, python, devices=device != "virtual"
-    )
+    devices = device != "virtual"
+    program, interpreter = find_program("run", words or [], module, python, devices=devices)
     chosen = choose_device(device, gpu, interpreter)
-    console = to_stderr()
     if chosen.note:
-        console.print(plain(chosen.note, "dim"))
+        to_stderr().print(plain(chosen.note, "dim"))
     kept = Store.locate(store, cwd=Path(program.cwd))
     kept.prepare()
     run_id, folder = kept.new_run()
-    record = ProcessSandbox(in_place=in_place).run(
-        RunRequest(
-            run_id=run_id,
-            folder=folder,
-            program=program,
-            purpose=purpose,
-            device=chosen.device,
-            card=chosen.card,
-            capacity_bytes=capacity_bytes,
-            seed=seed,
-            updates=updates,
-            limits=Limits(seconds=timeout, memory_bytes=limit_bytes),
-            network=allow_network,
-            keep_environment=tuple(env or ()),
-        ),
-        Terminal(
-            stdout=sys.stderr.buffer if json else sys.stdout.buffer,
-            stderr=sys.stderr.buffer,
-            stdin=True,
-        ),
+    request = RunRequest(
+        run_id=run_id,
+        folder=folder,
+        program=program,
+        purpose=purpose,
+        device=chosen.device,
+        card=chosen.card,
+        capacity_bytes=capacity_bytes,
+        seed=seed,
+        updates=updates,
+        limits=Limits(seconds=timeout, memory_bytes=limit_bytes),
+        network=allow_network,
+        keep_environment=tuple(env or ()),
     )
+    record = ProcessSandbox(os.environ, in_place=in_place).run(request, _terminal(as_json=json))
     kept.save_run(record)
-    if json:
+    _tell(record, as_json=json)
+
+
+def _terminal(*, as_json: bool) -> Terminal:
+    """The program's output goes where it would, except that standard output is ours alone when it holds JSON."""
+    stdout = sys.stderr.buffer if as_json else sys.stdout.buffer
+    return Terminal(stdout=stdout, stderr=sys.stderr.buffer, stdin=True)
+
+
+def _tell(record: RunRecord, *, as_json: bool) -> None:
+    if as_json:
         print_json(record.to_json())
     else:
-        console.print(plain(f"headroom: {one_line(record)}", "dim"), soft_wrap=True)
+        to_stderr().print(plain(f"headroom: {one_line(record)}", "dim"), soft_wrap=True)
     raise typer.Exit(exit_code(record.exit_code, record.signal))
 
 
@@ -107,17 +110,3 @@ def exit_code(code: int | None, signal_name: str | None) -> int:
     if code is not None:
         return code
     return SIGNAL_BASE + (signal.Signals[signal_name] if signal_name else signal.SIGKILL)
-
-
-def parse_limit(text: str | None) -> int | None:
-    """Read `--memory-limit`.
-
-    Raises:
-        UserError: It is no size.
-    """
-    if text is None:
-        return None
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise UserError(f"--memory-limit: {error}", "headroom ... --memory-limit 16GiB") from None

@@ -42,18 +42,25 @@ def show(
         print_result(to_stdout(), result)
 
 
-def runs(store: opt.StoreFolder = None, json: opt.Json = False) -> None:
+def runs(
+    everything: Annotated[
+        bool, typer.Option("--all", help="The runs that campaigns made, too.")
+    ] = False,
+    store: opt.StoreFolder = None,
+    json: opt.Json = False,
+) -> None:
     """List runs and campaigns, oldest first."""
     set_json(json)
     kept = Store.locate(store, cwd=Path.cwd())
-    rows = _rows(kept)
+    rows = _rows(kept, everything=everything)
     if json:
         print_json(jsonlib.dumps(rows, indent=2))
         return
     if not rows:
         raise UserError(f"{kept.folder} holds no runs yet", "headroom run train.py")
     table = Table(box=None, pad_edge=False)
-    for column in ("ID", "program", "device", "result", "peak"):
+    table.add_column("ID", no_wrap=True)
+    for column in ("program", "device", "result", "peak"):
         table.add_column(column, overflow="fold")
     for row in rows:
         peak = row["peak_allocated_bytes"]
@@ -64,7 +71,7 @@ def runs(store: opt.StoreFolder = None, json: opt.Json = False) -> None:
     to_stdout().print(table)
 
 
-def _rows(store: Store) -> list[dict[str, Any]]:
+def _rows(store: Store, *, everything: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "id": record.run_id,
@@ -75,6 +82,7 @@ def _rows(store: Store) -> list[dict[str, Any]]:
             "peak_allocated_bytes": record.peak_allocated_bytes,
         }
         for record in store.runs()
+        if everything or record.campaign_id is None
     ]
     rows += [
         {

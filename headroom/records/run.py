@@ -161,6 +161,7 @@ class RunRecord(Record):
     """
 
     run_id: str
+    campaign_id: str | None = Field(None, description="the campaign that made this run")
     program: Program
     purpose: Pass = Field(alias="pass")
     outcome: Outcome

@@ -1,11 +1,10 @@
 """A campaign's result, for people: on the terminal and as Markdown."""
 
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 
 from headroom.records.trial import CampaignResult, Trial
-from headroom.report.text import plain, visible
+from headroom.report.text import plain
 from headroom.units import format_bytes, format_seconds
 
 
@@ -97,11 +96,17 @@ def print_result(console: Console, result: CampaignResult) -> None:
         if not trial.verdict.kept:
             console.print(plain(f"rejected: {_tried(trial)}", "dim"))
     if result.patch:
-        console.print()
-        console.print(
-            Syntax(visible(result.patch), "diff", background_color="default", word_wrap=True)
-        )
+        print_diff(console, result.patch)
     console.print(plain(next_step(result), "bold"))
+
+
+def print_diff(console: Console, diff: str) -> None:
+    """The diff, in colour where there is any; lines are never wrapped, so that it can be copied."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    console.print()
+    for line in diff.splitlines():
+        console.print(plain(line, styles.get(line[:1], "")), soft_wrap=True)
+    console.print()
 
 
 def _tried(trial: Trial) -> str:

@@ -69,7 +69,7 @@ class Live:
         """See `Listener`."""
         self._say(f"round {round_number}: {diagnosis.largest}", "bold")
         for cause in diagnosis.causes[:3]:
-            self._say(f"  cause: {cause.summary} ({format_bytes(cause.peak_bytes)} of the peak)")
+            self._say(f"  cause: {cause.summary}")
 
     def trying(self, round_number: int, candidate: Candidate) -> None:
         """See `Listener`."""

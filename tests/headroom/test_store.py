@@ -35,6 +35,15 @@ def test_ids_can_be_shortened(store: Store) -> None:
         store.find("nothing")
 
 
+def test_last_is_what_the_user_started_and_not_a_run_of_a_campaign(store: Store, make_run) -> None:
+    campaign_id, _ = store.new_campaign()
+    run_id, _ = store.new_run()
+    store.save_run(make_run(run_id=run_id, campaign_id=campaign_id))
+    assert store.find("last") == campaign_id
+    store.save_run(make_run(run_id=run_id))
+    assert store.find("last") == max(run_id, campaign_id, key=lambda name: name.split("-", 1)[1])
+
+
 def test_unfinished_and_damaged_records_get_a_sentence(store: Store, make_run) -> None:
     run_id, folder = store.new_run()
     with pytest.raises(UserError, match="not finished"):

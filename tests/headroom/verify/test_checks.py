@@ -1,4 +1,5 @@
 import pytest
+
 from headroom.verify.checks import (
     check_evaluation,
     check_losses,

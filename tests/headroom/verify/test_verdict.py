@@ -1,4 +1,5 @@
 import pytest
+
 from headroom.records.contract import Policy
 from headroom.records.run import OomInfo
 from headroom.units import GIB
