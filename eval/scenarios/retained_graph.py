@@ -55,7 +55,7 @@ def main():
     torch.manual_seed(1)
     device = "cuda"
     model = Regressor().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
     curve = train(model, optimizer, device)
     tail = torch.stack(curve[-10:]).mean().item()
     print(f"{len(curve)} points, mean of the last ten {tail:.5f}")

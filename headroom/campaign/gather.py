@@ -40,15 +40,27 @@ def gather(record: RunRecord, folder: Path, files: Mapping[str, bytes]) -> Evide
 
 
 def read_sources(record: RunRecord, files: Mapping[str, bytes]) -> dict[str, str]:
-    """The program's own files as the run read them, by absolute path."""
+    """The program's own files as the run read them, by absolute path.
+
+    A file that is not UTF-8 is left out: no record could hold an edit of it exactly.
+    """
     sources = {}
     for path in record.sources:
         content = files.get(path)
         if content is None and Path(path).is_file():
             content = Path(path).read_bytes()
-        if content is not None:
+        if content is not None and is_utf8(content):
             sources[path] = source_text(content)
     return sources
+
+
+def is_utf8(content: bytes) -> bool:
+    """Whether the bytes are UTF-8 text, which is what Python sources are unless they say otherwise."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:

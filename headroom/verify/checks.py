@@ -134,13 +134,7 @@ def check_losses(original: RunRecord, candidate: RunRecord) -> Check:
     different = [pair for pair in pairs if not _same(pair[1], pair[2])]
     total = max(len(candidate.losses), len(original.losses))
     if not different:
-        complete = len(pairs) == total
-        return Check(
-            name="losses",
-            passed=True if complete else None,
-            value=f"{len(pairs)} of {total} compared, all bitwise equal",
-            expected="" if complete else "the original got no further",
-        )
+        return _equal_losses(pairs, total)
     worst = max(_relative(before, after) for _, before, after in different)
     index, before, after = different[0]
     return Check(
@@ -150,6 +144,24 @@ def check_losses(original: RunRecord, candidate: RunRecord) -> Check:
         expected="bitwise equal",
         where=f"update {index}: {after!r} instead of {before!r}",
     )
+
+
+def _equal_losses(pairs: list[tuple[int, float, float]], total: int) -> Check:
+    """Equal as far as they go. Once a loss is not finite, right and wrong patches look alike: it shows nothing."""
+    finite = [index for index, before, _ in pairs if math.isfinite(before)]
+    value = f"{len(pairs)} of {total} compared, all bitwise equal"
+    if len(finite) < len(pairs):
+        return Check(
+            name="losses",
+            passed=None,
+            value=f"{value}, but {len(pairs) - len(finite)} are not finite",
+            expected="finite losses",
+        )
+    if len(pairs) < total:
+        return Check(
+            name="losses", passed=None, value=value, expected="the original got no further"
+        )
+    return Check(name="losses", passed=True, value=value)
 
 
 def _same(before: float, after: float) -> bool:

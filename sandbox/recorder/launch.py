@@ -10,7 +10,8 @@ from typing import Any
 
 from .config import Program
 
-_OWN_FOLDER = str(Path(__file__).resolve().parent)
+_HERE = Path(__file__).resolve().parent
+_OWN_FOLDERS = (str(_HERE), str(_HERE.parent / "virtual"))
 
 
 class StopAfterUpdates(BaseException):
@@ -57,8 +58,8 @@ def _new_main(**attributes: Any) -> ModuleType:
 
 
 def own_frame(frame_file: str) -> bool:
-    """Whether a frame's file is part of the recorder."""
-    return frame_file.startswith(_OWN_FOLDER)
+    """Whether a frame's file is part of the recorder or the virtual GPU."""
+    return frame_file.startswith(_OWN_FOLDERS)
 
 
 def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:

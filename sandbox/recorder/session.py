@@ -143,9 +143,10 @@ class Session:
 
 
 def _cudnn_version(torch: ModuleType) -> "str | None":
+    """`torch.backends.cudnn.version` would initialise CUDA to look at the devices; this only asks the library."""
+    cudnn = getattr(torch._C, "_cudnn", None)
     with contextlib.suppress(Exception):
-        version = torch.backends.cudnn.version()
-        return str(version) if version is not None else None
+        return str(cudnn.getVersionInt()) if cudnn is not None else None
     return None
 
 

@@ -12,14 +12,6 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """The user's folder."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def headroom(project: Path, root: Path) -> Command:
     """`headroom("run", "train.py")` in the user's folder."""
 

@@ -61,8 +61,13 @@ def test_evaluation_that_was_skipped_or_shortened_fails(make_run, change_site) -
 
 def test_losses_bitwise(make_run) -> None:
     assert check_losses(make_run(), make_run()).passed is True
-    nan = float("nan")
-    assert check_losses(make_run(losses=(nan, 1.0)), make_run(losses=(nan, 1.0))).passed is True
+
+
+def test_losses_that_are_not_finite_prove_nothing(make_run) -> None:
+    diverged = make_run(losses=(3.0, float("nan"), float("inf")))
+    check = check_losses(diverged, diverged)
+    assert check.passed is None
+    assert check.value == "3 of 3 compared, all bitwise equal, but 2 are not finite"
 
 
 def test_losses_that_differ_a_little_prove_nothing(make_run) -> None:
