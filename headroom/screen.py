@@ -9,6 +9,14 @@ from headroom.records.run import RunRecord
 
 LEAST_PREDICTED_FALL = 0.01
 
+MOST_SECONDS = 300.0
+MOST_OF_BUDGET = 0.2
+"""A screening run gets the smaller of these.
+
+On the virtual GPU values are assumed, so a program that waits for its loss to fall may never end there; that must not
+cost the campaign its budget.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
@@ -60,8 +68,14 @@ class Screen:
     def _predict(self, what: str, files: Mapping[str, bytes]) -> RunRecord | None:
         if not self._available:
             return None
+        limit = min(MOST_SECONDS, MOST_OF_BUDGET * self._runner.seconds_left)
         try:
-            return self._runner.run(what, "measure", files, device="virtual", whole_card=True)
+            record = self._runner.run(
+                what, "measure", files, device="virtual", whole_card=True, at_most_seconds=limit
+            )
         except PrerequisiteError:
+            record = None
+        if record is None or record.outcome == "timeout":
             self._available = False
             return None
+        return record

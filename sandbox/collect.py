@@ -28,10 +28,11 @@ from headroom.sandbox.supervisor import Exit
 
 E = TypeVar("E")
 
+INTERRUPTED: Final = "interrupted from the keyboard"
 _STOPPED: Final[dict[str, tuple[Outcome, str]]] = {
     "time": ("timeout", "stopped by Headroom at the time limit"),
     "memory": ("killed", "stopped by Headroom at the limit on resident memory"),
-    "interrupt": ("killed", "interrupted from the keyboard"),
+    "interrupt": ("killed", INTERRUPTED),
 }
 
 

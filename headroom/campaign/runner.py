@@ -1,5 +1,6 @@
 """Runs the program, in one state of its files, under the contract and within its budgets."""
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from headroom.errors import BudgetError, UserError
 from headroom.journal import Journal
 from headroom.records.contract import Contract
 from headroom.records.run import Device, Pass, RunRecord
+from headroom.sandbox.collect import INTERRUPTED
 from headroom.sandbox.protocol import Limits, RunRequest, Sandbox, Terminal
 from headroom.store import Store
 from headroom.units import format_seconds
@@ -46,6 +48,11 @@ class Runner:
         self.gpu_seconds = 0.0
 
     @property
+    def seconds_left(self) -> float:
+        """Seconds of the budget that are not spent."""
+        return self.contract.budgets.seconds - self.elapsed_seconds
+
+    @property
     def elapsed_seconds(self) -> float:
         """Seconds since the campaign began."""
         return time.monotonic() - self._started
@@ -58,6 +65,7 @@ class Runner:
         *,
         device: Device | None = None,
         whole_card: bool = False,
+        at_most_seconds: float | None = None,
     ) -> RunRecord:
         """Run the program with changed `files`.
 
@@ -67,20 +75,23 @@ class Runner:
             files: New contents of changed files, by absolute path.
             device: The contract's device unless this is a screening run.
             whole_card: Leave out the contract's cap.
+            at_most_seconds: A limit of this run's own; the record then says `timeout`, and the campaign goes on.
 
         Raises:
             BudgetError: The seconds are used up, before or during the run.
-            UserError: The contract was changed after it was sealed.
+            UserError: The contract, or a file that it names, was changed after it was sealed.
         """
+        self._check_seal()
         left = self._seconds_left()
+        seconds = left if at_most_seconds is None else min(left, at_most_seconds)
         run_id, folder = self._store.new_run()
         request = self._request(
-            run_id, folder, purpose, files, device or self.contract.device, left, whole_card
+            run_id, folder, purpose, files, device or self.contract.device, seconds, whole_card
         )
         self._journal.append(
             "run_started", run=run_id, what=what, purpose=purpose, device=request.device
         )
-        self._listener.running(what, left)
+        self._listener.running(what, seconds)
         record = self._sandbox.run(request, Terminal())
         record = record.model_copy(update={"campaign_id": self.campaign_id})
         self._store.save_run(record)
@@ -95,13 +106,23 @@ class Runner:
             wall_seconds=round(record.wall_seconds, 3),
         )
         self._listener.ran(what, record)
-        self._stop_if_ended_by_us(record)
+        if record.reason == INTERRUPTED:
+            raise KeyboardInterrupt
+        if record.outcome == "timeout" and seconds == left:
+            raise BudgetError(self._out_of_time())
         return record
 
-    def _seconds_left(self) -> float:
-        if not self.contract.is_intact():
+    def _check_seal(self) -> None:
+        contract = self.contract
+        if not contract.is_intact():
             raise UserError("the contract was changed after it was sealed", "headroom fix ...")
-        left = self.contract.budgets.seconds - self.elapsed_seconds
+        for path, digest in contract.sources.items():
+            file = Path(path)
+            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                raise UserError(f"{path} was changed while the campaign ran", "headroom fix ...")
+
+    def _seconds_left(self) -> float:
+        left = self.seconds_left
         if left <= 0:
             raise BudgetError(self._out_of_time())
         return left
@@ -132,12 +153,6 @@ class Runner:
             keep_environment=settings.keep_environment,
             changed_files=files,
         )
-
-    def _stop_if_ended_by_us(self, record: RunRecord) -> None:
-        if record.reason == "interrupted from the keyboard":
-            raise KeyboardInterrupt
-        if record.outcome == "timeout":
-            raise BudgetError(self._out_of_time())
 
     def _out_of_time(self) -> str:
         budget = format_seconds(self.contract.budgets.seconds)
