@@ -52,7 +52,7 @@ class _Nesting(threading.local):
     """The modules that this thread is inside of."""
 
     def __init__(self) -> None:
-        self.modules: list[int] = []
+        self.modules: list[Any] = []
         self.call: _Call | None = None
 
 
@@ -74,56 +74,58 @@ class Calls:
         self._sites: dict[tuple[Any, int, str], _Site] = {}
         self._phases: list[dict[str, Any]] = []
         self._rows_trained = 0
-        self._compiling: Callable[[], bool] = torch.compiler.is_compiling
 
     def install(self) -> None:
         """Register with torch.nn for all modules."""
         module = self._torch.nn.modules.module
-        module.register_module_forward_pre_hook(self._before)
-        module.register_module_forward_hook(self._after, always_call=True)
+        before, after = self._hooks()
+        module.register_module_forward_pre_hook(before)
+        module.register_module_forward_hook(after, always_call=True)
 
-    # The two hooks guard themselves, since a wrapper would cost more than they do.
+    def _hooks(self) -> "tuple[Callable[..., None], Callable[..., None]]":
+        """The two hooks, as closures and guarding themselves: they run for every module of every forward pass.
 
-    def _before(self, module: Any, args: Any) -> None:
-        if self._compiling():
-            return
-        nesting = self._nesting
-        outermost = not nesting.modules
-        nesting.modules.append(id(module))
-        if outermost:
-            try:
-                nesting.call = self._begin(module, args)
-            except Exception as error:
-                nesting.call = None
-                self._lines.note(f"call hook failed: {type(error).__name__}: {error}")
+        Inside another module's call they only keep the nesting. While torch.compile traces they do nothing, since
+        what they do would become part of the program.
+        """
+        is_compiling, nesting = self._torch.compiler.is_compiling, self._nesting
+        begin = self._lines.guarded(self._begin)
+        watch = self._lines.guarded(self._watch)
 
-    def _after(self, module: Any, _args: Any, output: Any) -> None:
-        if self._compiling():
-            return
-        nesting = self._nesting
-        if id(module) not in nesting.modules:
-            return
-        while nesting.modules and nesting.modules.pop() != id(module):
-            pass
-        if nesting.modules or nesting.call is None:
-            return
-        call, nesting.call = nesting.call, None
-        try:
-            self._watch(output, call)
-        except Exception as error:
-            self._lines.note(f"output hook failed: {type(error).__name__}: {error}")
+        def before(module: Any, args: Any) -> None:
+            if is_compiling():
+                return
+            inside = nesting.modules
+            inside.append(module)
+            if len(inside) == 1:
+                nesting.call = begin(module, args, sys._getframe(1))
 
-    def _begin(self, module: Any, args: Any) -> "_Call | None":
+        def after(module: Any, _args: Any, output: Any) -> None:
+            if is_compiling():
+                return
+            inside = nesting.modules
+            if inside and inside[-1] is module:
+                inside.pop()
+            elif not _leave(inside, module):
+                return
+            if not inside and nesting.call is not None:
+                call, nesting.call = nesting.call, None
+                watch(output, call)
+
+        return before, after
+
+    def _begin(self, module: Any, args: Any, caller: FrameType) -> "_Call | None":
         if self._torch._C._current_graph_task_id() != -1:
             return None  # recomputation inside a backward pass is no call of the program's
         grad, train = self._torch.is_grad_enabled(), bool(module.training)
-        inputs = list(_tensors((args, _keywords()), self._torch.Tensor, limit=1))
+        # A global pre-hook is not given keyword arguments; they stand in the frame that calls it.
+        inputs = list(_tensors((args, caller.f_locals.get("kwargs")), self._torch.Tensor, limit=1))
         first = inputs[0] if inputs else None
         rows = 0
         if first is not None:
             rows = int(first.shape[0]) if first.dim() else 1
         trained = self._parameters.see(module)
-        site = self._site(module)
+        site = self._site(module, caller)
         site.calls += 1
         site.grad_calls += grad
         site.eval_calls += not train
@@ -135,8 +137,8 @@ class Calls:
         is_sample = trained and (first is None or not first.requires_grad)
         return _Call(site, rows if is_sample else 0)
 
-    def _site(self, module: Any) -> _Site:
-        frame = user_frame(sys._getframe(2))
+    def _site(self, module: Any, caller: FrameType) -> _Site:
+        frame = user_frame(caller)
         name = type(module).__name__
         if frame is None:
             return self._sites.setdefault((None, 0, name), _Site("?", 0, "?", name))
@@ -185,10 +187,13 @@ class Calls:
         self._lines.write("calls", sites=sites, phases=self._phases)
 
 
-def _keywords() -> Any:
-    """Keyword arguments of the module call that a global pre-hook is not given: they stand in the caller's frame."""
-    frame: FrameType | None = sys._getframe(3)
-    return frame.f_locals.get("kwargs", {}) if frame is not None else {}
+def _leave(inside: "list[Any]", module: Any) -> bool:
+    """Unwind to a module whose inner calls were left without their hooks; whether it was there at all."""
+    for depth in range(len(inside) - 1, -1, -1):
+        if inside[depth] is module:
+            del inside[depth:]
+            return True
+    return False
 
 
 def _tensors(value: Any, tensor_type: type, limit: int) -> Iterator[Any]:
