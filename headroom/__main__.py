@@ -1,6 +1,6 @@
 """`python -m headroom` is the `headroom` command."""
 
-from headroom.cli.main import main
+from headroom.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@
     ├── PrerequisiteError    exit 3: something on this machine has to be installed or allowed first
     ├── BudgetError          exit 4: a budget of the contract ran out
     ├── SandboxError         exit 3: the sandbox could not start or keep the program
+    ├── OwnError             exit 125: a bug of Headroom's own
     ├── SnapshotError        exit 2: a file is not an allocator snapshot that we can read
     └── PatchError           a patch does not apply (agents turn it into feedback; `apply` shows it)
 
@@ -52,6 +53,12 @@ class BudgetError(HeadroomError):
     """A budget of the sealed contract ran out."""
 
     exit_code = 4
+
+
+class OwnError(HeadroomError):
+    """A bug of Headroom's own."""
+
+    exit_code = 125
 
 
 class SnapshotError(HeadroomError):

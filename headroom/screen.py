@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from headroom.campaign.runner import Runner
 from headroom.errors import PrerequisiteError
 from headroom.records.run import RunRecord
+from headroom.records.trial import Check
+from headroom.verify.checks import compare_work, describe
 
 LEAST_PREDICTED_FALL = 0.01
 
@@ -20,14 +22,18 @@ cost the campaign its budget.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What the virtual GPU says of a candidate. `rejected` is a sentence, or None when it may be tried."""
+    """What the virtual GPU says of a candidate.
+
+    `rejected` is a sentence, or None when it may be tried; `checks` compare its work with that of the state before.
+    """
 
     peak_bytes: int | None
     rejected: str | None
+    checks: tuple[Check, ...] = ()
 
 
 class Screen:
-    """Predicts peaks under the contract's program, without its cap: a candidate that does not fit still has a peak.
+    """Predicts peaks and compares work, without the contract's cap: what does not fit can still be seen to its end.
 
     Args:
         runner: Runs the program.
@@ -63,7 +69,13 @@ class Screen:
             return Screened(peak_bytes=peak_bytes, rejected=None)
         if peak_bytes > before * (1 - LEAST_PREDICTED_FALL):
             return Screened(peak_bytes=peak_bytes, rejected="its predicted peak is no lower")
-        return Screened(peak_bytes=peak_bytes, rejected=None)
+        checks = compare_work(self._baseline, record)
+        failed = next((check for check in checks if check.passed is False), None)
+        return Screened(
+            peak_bytes=peak_bytes,
+            rejected=None if failed is None else f"it changes the work: {describe(failed)}",
+            checks=checks if self._baseline.outcome == "completed" else (),
+        )
 
     def _predict(self, what: str, files: Mapping[str, bytes]) -> RunRecord | None:
         if not self._available:

@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from headroom.errors import PrerequisiteError, UserError
+from headroom.journal import read_journal
 from headroom.records.contract import Contract
 from headroom.records.run import RunRecord
 from headroom.records.trial import CampaignResult
@@ -71,7 +72,9 @@ class Store:
         return self._new("campaigns", "fix")
 
     def _new(self, kind: str, prefix: str) -> tuple[str, Path]:
-        name = f"{prefix}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        # Milliseconds first, so that names sort in the order in which things were started.
+        now = datetime.now()
+        name = f"{prefix}-{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}{secrets.token_hex(1)}"
         folder = self.folder / kind / name
         folder.mkdir(parents=True)
         return name, folder
@@ -101,6 +104,19 @@ class Store:
         for path in sorted((self.folder / "campaigns").glob("*/result.json")):
             try:
                 yield CampaignResult.from_json(path.read_text())
+            except (OSError, ValueError, ValidationError, UserError):
+                continue
+
+    def unfinished(self) -> Iterator[tuple[str, Contract, str]]:
+        """Campaigns without a result, oldest first: ID, contract, and how the journal ends."""
+        for path in sorted((self.folder / "campaigns").glob("*/contract.json")):
+            journal = path.parent / "journal.jsonl"
+            if (path.parent / "result.json").exists() or not journal.exists():
+                continue
+            last = read_journal(journal)[-1:]
+            try:
+                contract = Contract.from_json(path.read_text())
+                yield path.parent.name, contract, how_it_ended(last)
             except (OSError, ValueError, ValidationError, UserError):
                 continue
 
@@ -169,6 +185,15 @@ class Store:
             raise UserError(
                 f"{path} is damaged: {str(error).splitlines()[0]}", "headroom runs"
             ) from None
+
+
+def how_it_ended(last: list[dict[str, Any]]) -> str:
+    """What the last entry of a journal says of a campaign that has no result."""
+    if last and last[0]["kind"] == "interrupted":
+        return "interrupted"
+    if last and last[0]["kind"] == "ended":
+        return f"ended: {last[0].get('error', '')}"
+    return "not finished"
 
 
 def write_atomically(path: Path, text: str) -> None:

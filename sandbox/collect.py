@@ -6,32 +6,28 @@ import platform
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from headroom import __version__
 from headroom.errors import PrerequisiteError, SandboxError
 from headroom.records import events as ev
 from headroom.records.run import (
-    DeviceInfo,
-    ExceptionInfo,
     GitState,
     Isolation,
-    OomInfo,
     Outcome,
-    Parameter,
     RunRecord,
     Versions,
-    VirtualCoverage,
 )
 from headroom.sandbox.protocol import RunRequest
+from headroom.sandbox.seen import Seen
 from headroom.sandbox.supervisor import Exit
 
-E = TypeVar("E")
-
 INTERRUPTED: Final = "interrupted from the keyboard"
+OVER_MEMORY: Final = "stopped by Headroom at the limit on resident memory"
+REASON_LIMIT: Final = 200
 _STOPPED: Final[dict[str, tuple[Outcome, str]]] = {
     "time": ("timeout", "stopped by Headroom at the time limit"),
-    "memory": ("killed", "stopped by Headroom at the limit on resident memory"),
+    "memory": ("killed", OVER_MEMORY),
     "interrupt": ("killed", INTERRUPTED),
 }
 
@@ -53,15 +49,10 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
         PrerequisiteError: The recorder said that it cannot run the program as asked.
         SandboxError: The recorder's lines are not of this version.
     """
-    path = request.folder / "events.jsonl"
-    try:
-        lines = ev.read_events(path.read_text(errors="replace") if path.exists() else "")
-    except ValueError as error:
-        raise SandboxError(f"the recorder's events cannot be read: {error}") from error
-    for event in lines:
-        if isinstance(event, ev.Unavailable):
-            raise PrerequisiteError(event.reason)
-    seen = _Seen(lines)
+    seen = Seen(_read_lines(request.folder / "events.jsonl"))
+    unavailable = seen.last(ev.Unavailable)
+    if unavailable is not None:
+        raise PrerequisiteError(unavailable.reason)
     outcome, reason = judge(seen, ended)
     peak_bytes, is_lower_bound = _peak(seen, outcome)
     snapshot = seen.last(ev.Snapshot)
@@ -88,6 +79,7 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
         stopped_after_updates=bool(end and end.stopped_after_updates),
         losses=tuple(event.loss for event in updates),
         samples_per_update=tuple(event.samples for event in updates),
+        gradients_per_update=tuple(event.gradients for event in updates),
         step_seconds=tuple(event.seconds for event in updates),
         parameters=seen.parameters(),
         phases=calls.phases if calls else (),
@@ -107,7 +99,16 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
     )
 
 
-def judge(seen: "_Seen", ended: Exit) -> tuple[Outcome, str]:
+def _read_lines(path: Path) -> list[ev.Event]:
+    try:
+        return ev.read_events(
+            path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        )
+    except ValueError as error:
+        raise SandboxError(f"the recorder's events cannot be read: {error}") from error
+
+
+def judge(seen: Seen, ended: Exit) -> tuple[Outcome, str]:
     """The outcome and its sentence, from the recorder's last words and the process's end."""
     if ended.stopped is not None:
         return _STOPPED[ended.stopped]
@@ -131,10 +132,12 @@ def judge(seen: "_Seen", ended: Exit) -> tuple[Outcome, str]:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
+    """The first line, cut after its second sentence: torch explains an out-of-memory error at length."""
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    return ". ".join(line.split(". ")[:2])[:REASON_LIMIT]
 
 
-def _peak(seen: "_Seen", outcome: Outcome) -> tuple[int | None, bool]:
+def _peak(seen: Seen, outcome: Outcome) -> tuple[int | None, bool]:
     """Peak allocated bytes; after an out-of-memory error the demand, flagged as a lower bound."""
     if seen.peak is None and seen.oom is None:
         return None, False
@@ -156,7 +159,7 @@ def _entry_hash(request: RunRequest) -> dict[str, str]:
     return {} if content is None else {path: hashlib.sha256(content).hexdigest()}
 
 
-def _versions(seen: "_Seen") -> Versions:
+def _versions(seen: Seen) -> Versions:
     start, torch = seen.last(ev.Start), seen.last(ev.Torch)
     device, sources = seen.last(ev.DeviceSeen), seen.last(ev.Sources)
     return Versions(
@@ -168,91 +171,3 @@ def _versions(seen: "_Seen") -> Versions:
         numpy=sources.numpy if sources else None,
         driver=device.driver if device else None,
     )
-
-
-class _Seen:
-    """The events of one run, by kind."""
-
-    def __init__(self, lines: list[ev.Event]) -> None:
-        self._lines = lines
-        self.device = self._device()
-        self.peak = self._highest_peak()
-        self.oom = self._worst_oom()
-        raised = self.last(ev.Raised)
-        self.exception: ExceptionInfo | None = raised.exception if raised else None
-
-    def all(self, kind: type[E]) -> list[E]:
-        return [event for event in self._lines if isinstance(event, kind)]
-
-    def last(self, kind: type[E]) -> E | None:
-        found = self.all(kind)
-        return found[-1] if found else None
-
-    def _device(self) -> DeviceInfo | None:
-        event = self.last(ev.DeviceSeen)
-        if event is None:
-            return None
-        return DeviceInfo(
-            kind=event.device,
-            name=event.name,
-            total_memory_bytes=event.total_memory_bytes,
-            capacity_bytes=event.capacity_bytes,
-            capability=event.capability,
-            count=event.count,
-        )
-
-    def _highest_peak(self) -> ev.Peak | None:
-        peaks = self.all(ev.Peak)
-        if not peaks:
-            return None
-        return ev.Peak(
-            v=1,
-            kind="peak",
-            allocated_bytes=max(peak.allocated_bytes for peak in peaks),
-            reserved_bytes=max(peak.reserved_bytes for peak in peaks),
-        )
-
-    def _worst_oom(self) -> OomInfo | None:
-        events = self.all(ev.Oom)
-        if not events:
-            return None
-        worst = max(events, key=lambda event: event.live_bytes + event.requested_bytes)
-        return OomInfo(
-            count=len(events),
-            requested_bytes=worst.requested_bytes,
-            live_bytes=worst.live_bytes,
-            reserved_bytes=worst.reserved_bytes,
-            device_free_bytes=worst.device_free_bytes,
-            device_total_bytes=worst.device_total_bytes,
-            update=worst.update,
-        )
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        by_root = {event.root: event.parameters for event in self.all(ev.Parameters)}
-        return tuple(parameter for parameters in by_root.values() for parameter in parameters)
-
-    def seeded(self) -> tuple[str, ...]:
-        torch = self.last(ev.Torch)
-        return ("random", *torch.seeded) if torch else ("random",)
-
-    def sources(self) -> dict[str, str]:
-        event = self.last(ev.Sources)
-        return event.files if event else {}
-
-    def notes(self) -> tuple[str, ...]:
-        torch = self.last(ev.Torch)
-        failed = tuple(f"hook not installed: {name}" for name in torch.failed) if torch else ()
-        return failed + tuple(event.text for event in self.all(ev.Note))
-
-    def virtual(self) -> VirtualCoverage | None:
-        event = self.last(ev.Virtual)
-        if event is None:
-            return None
-        return VirtualCoverage(
-            card=event.card,
-            operations=event.operations,
-            unsupported=event.unsupported,
-            assumed_values=event.assumed_values,
-            upper_bound_shapes=event.upper_bound_shapes,
-            not_modelled=event.not_modelled,
-        )

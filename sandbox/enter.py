@@ -1,12 +1,19 @@
-"""Goes into the sandbox, then becomes the program. Runs as a script of its own, with the standard library only.
+"""Goes into the sandbox, starts the program, and leaves nothing of it behind.
 
-    python enter.py PLAN.json            set up as planned, then execve
+A script of its own, with the standard library only.
+
+    python enter.py PLAN.json            set up as planned, run, leave as the program left
     python enter.py --probe FOLDER       print what this machine allows: {"mounts": …, "overlay": …, "network": …}
 
-The plan: `argv`, `env`, `cwd`, `layers` ([lower, upper, work]), `files` (overlay | bind | none), `network` (bool: cut
-it off), `report` (a file that gets one JSON line: what was done, or the error).
+The plan: `argv`, `env`, `cwd`, `layers` ([lower, upper, work], outer ones first), `keep` (paths that a layer hides and
+that are shown again, read-only), `files` (overlay | bind | none), `network` (bool: cut it off), `report` (a file that
+gets one JSON line: what was done, or the error).
+
+This process stays as the program's parent. Orphans come to it, so when the program ends, or Headroom dies, it can end
+whatever is left, sessions of their own included.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -20,8 +27,9 @@ from typing import Any
 
 # Linux: include/uapi/linux/sched.h, sys/mount.h, linux/prctl.h, linux/sockios.h
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
-MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x1, 0x20, 0x1000, 0x4000, 0x40000
+MS_RELATIME = 0x200000
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -41,8 +49,8 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None) -> None:
     """Attach a file system, as the system call of that name does."""
     result = _libc.mount(
-        source.encode(),
-        target.encode(),
+        os.fsencode(source),
+        os.fsencode(target),
         kind.encode() if kind else None,
         ctypes.c_ulong(flags),
         data.encode() if data else None,
@@ -73,16 +81,49 @@ def enter_namespaces(flags: int) -> bool:
     return in_user_namespace
 
 
-def mount_layer(lower: str, upper: str, work: str, how: str, in_user_namespace: bool) -> None:
-    """Put the copy-on-write layer over the folder it belongs to."""
+def handle(path: str) -> str:
+    """A name for what lies at `path` now, whatever is mounted over it later; free of commas and colons, too."""
+    return f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_CLOEXEC)}"
+
+
+def mount_layers(plan: dict[str, Any], in_user_namespace: bool) -> list[str]:
+    """Put the copy-on-write layers over their folders. Returns paths below them that could only be shown read-only."""
+    layers = [(lower, *map(handle, (lower, upper, work))) for lower, upper, work in plan["layers"]]
+    kept = [(path, handle(path)) for path in plan["keep"]]
+    read_only = []
+    for number, (target, lower, upper, work) in enumerate(layers):
+        try:
+            _mount_layer(target, lower, upper, work, plan["files"], in_user_namespace)
+        except OSError:
+            if number == 0 or not any(
+                target.startswith(above[0] + "/") for above in layers[:number]
+            ):
+                raise
+            kept.append(
+                (target, lower)
+            )  # a mount below the folder whose file system cannot be a lower layer
+    for path, source in kept:
+        mount(source, path, None, MS_BIND | MS_REC, None)
+        mount("none", path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | locked_flags(path), None)
+        read_only.append(path)
+    return read_only
+
+
+def locked_flags(path: str) -> int:
+    """The mount flags that a remount inside a user namespace has to repeat; of these, statvfs has the same values."""
+    flags = os.statvfs(path).f_flag
+    repeated = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+    return (flags & repeated) | (MS_RELATIME if flags & os.ST_RELATIME else 0)
+
+
+def _mount_layer(
+    target: str, lower: str, upper: str, work: str, how: str, in_user_namespace: bool
+) -> None:
     if how == "bind":
-        mount(upper, lower, None, MS_BIND, None)
+        mount(upper, target, None, MS_BIND, None)
         return
-    for path in (lower, upper, work):
-        if any(sign in path for sign in ",:\\"):
-            raise OSError(f"the overlay file system cannot take the path {path!r}")
     options = f"lowerdir={lower},upperdir={upper},workdir={work}"
-    mount("overlay", lower, "overlay", 0, options + (",userxattr" if in_user_namespace else ""))
+    mount("overlay", target, "overlay", 0, options + (",userxattr" if in_user_namespace else ""))
 
 
 def loopback_up() -> None:
@@ -93,23 +134,22 @@ def loopback_up() -> None:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH14s", b"lo", flags | IFF_UP, b""))
 
 
-def isolate(plan: dict[str, Any]) -> None:
-    """Namespaces, layers and loopback as planned, and the user's own identity again."""
+def isolate(plan: dict[str, Any]) -> list[str]:
+    """Namespaces, layers and loopback as planned, and the user's own identity again; see `mount_layers`."""
     user = os.getuid(), os.getgid()
     flags = (CLONE_NEWNS if plan["files"] != "none" else 0) | (
         CLONE_NEWNET if plan["network"] else 0
     )
     if not flags:
-        return
+        return []
     in_user_namespace = enter_namespaces(flags)
-    if plan["files"] != "none":
-        for lower, upper, work in plan["layers"]:
-            mount_layer(lower, upper, work, plan["files"], in_user_namespace)
+    read_only = mount_layers(plan, in_user_namespace) if plan["files"] != "none" else []
     if plan["network"]:
         loopback_up()
     if in_user_namespace:
         unshare(CLONE_NEWUSER)
         _map_user(user, (0, 0))
+    return read_only
 
 
 def probe(folder: str) -> dict[str, bool]:
@@ -122,7 +162,7 @@ def probe(folder: str) -> dict[str, bool]:
         pid = os.fork()
         if pid == 0:
             try:
-                isolate({"files": files, "network": network, "layers": [paths]})
+                isolate({"files": files, "network": network, "layers": [paths], "keep": []})
             except OSError:
                 os._exit(1)
             os._exit(0)
@@ -135,29 +175,100 @@ def probe(folder: str) -> dict[str, bool]:
     }
 
 
+def run_program(plan: dict[str, Any]) -> int:
+    """Start the program, wait for it, end what it left; returns its wait status."""
+    me = os.getpid()
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    program = os.fork()
+    if program == 0:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != me:
+            os._exit(1)
+        os.execve(plan["argv"][0], plan["argv"], plan["env"])
+    # Ctrl-C is for the program: it reaches the whole process group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _abandon)
+    status = None
+    while status is None:
+        ended, code = os.waitpid(-1, 0)
+        status = code if ended == program else None
+    end_descendants()
+    return status
+
+
+def _abandon(_number: int, _frame: Any) -> None:
+    """Headroom has died: so must everything of the program."""
+    end_descendants()
+    os._exit(1)
+
+
+def end_descendants() -> None:
+    """SIGKILL to every descendant until none is left."""
+    while True:
+        left = descendants(os.getpid())
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def descendants(root: int) -> set[int]:
+    """All processes below `root`, zombies left out; from the parents that /proc names."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        try:
+            with open(f"/proc/{name}/stat") as file:  # noqa: PTH123
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def leave(status: int) -> None:
+    """End as the program ended."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
 def main() -> None:
     """See the module's docstring."""
     if sys.argv[1] == "--probe":
         print(json.dumps(probe(sys.argv[2])))
         return
-    with open(sys.argv[1]) as file:  # noqa: PTH123
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
         plan = json.load(file)
     parent = os.getppid()
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    error = None
+    error, read_only = None, []
     try:
-        isolate(plan)
+        read_only = isolate(plan)
         os.chdir(plan["cwd"])
     except OSError as caught:
         error = str(caught)
-    with open(plan["report"], "w") as file:  # noqa: PTH123
-        json.dump({"error": error}, file)
-    # If Headroom dies, whatever way, the program must not go on alone. Set last: a change of user namespace clears it.
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with open(plan["report"], "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump({"error": error, "read_only": read_only}, file)
+    # If Headroom dies, whatever way, nothing must go on alone. Set last: a change of user namespace clears it.
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if error is not None or os.getppid() != parent:
         sys.exit(1)
-    os.execve(plan["argv"][0], plan["argv"], plan["env"])
+    leave(run_program(plan))
 
 
 if __name__ == "__main__":

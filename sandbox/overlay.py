@@ -1,8 +1,8 @@
 """Which folders of the program are copy-on-write, and what it wrote there."""
 
 import os
+import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,19 @@ from headroom.units import format_bytes
 COPY_LIMIT_BYTES: Final = 2 * 1024**3
 """Without overlays the program's folder is copied for each run; above this that is no longer reasonable."""
 
+WRITTEN_LIMIT: Final = 1000
+"""How many written files a record names."""
+
 _NEVER: Final = frozenset(
     map(Path, ("/", "/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", "/sys"))
 )
 _NOT_COPIED: Final = shutil.ignore_patterns(
     ".git", ".headroom", ".venv*", "venv", "node_modules", "__pycache__", ".mypy_cache"
 )
+_NO_FILES_OF_ITS_OWN: Final = frozenset(
+    {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "autofs"}
+)
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,41 +39,43 @@ class Layer:
 
 
 def program_roots(
-    cwd: Path, script: Path | None, top_level: Mapping[Path, Path | None]
+    folders: Iterable[Path], top_level: Mapping[Path, Path | None]
 ) -> tuple[Path, ...]:
-    """The folders that hold the program: the work trees (or bare folders) of its cwd and its script.
+    """The folders that hold the program: the work trees of its folders, or these themselves; outermost ones only.
 
     Args:
-        cwd: Working directory.
-        script: The script, if the program is one.
+        folders: The working directory and the script's folder; where the script is a link, its target's as well.
         top_level: For each folder, the top of its Git work tree, or None.
     """
-    folders = [cwd] if script is None else [cwd, script.parent]
     wanted = {(top_level.get(folder) or folder).resolve() for folder in folders}
     wanted = {root for root in wanted if root not in _NEVER}
     outermost = [
-        r for r in wanted if not any(r != other and r.is_relative_to(other) for other in wanted)
+        root
+        for root in wanted
+        if not any(root != other and root.is_relative_to(other) for other in wanted)
     ]
     return tuple(sorted(outermost))
 
 
-def scratch_folder(roots: Iterable[Path], run_id: str) -> Path:
-    """A fresh folder outside all roots: an overlay refuses an upper layer inside its lower one.
+def with_mounts_below(roots: Iterable[Path], mountinfo: str) -> tuple[Path, ...]:
+    """The roots, and the folders below them on which something else is mounted, outer ones first.
 
-    Raises:
-        SandboxError: No writable place outside the program's folders was found.
+    An overlay shows only the file system of its lower folder, so each mount below needs a layer of its own.
+
+    Args:
+        roots: Folders to cover.
+        mountinfo: Text of `/proc/self/mountinfo` (proc(5)): the fifth field is the mount point, with octal escapes;
+            the type is the first field after the separator.
     """
-    roots = tuple(roots)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for base in (Path(tempfile.gettempdir()), Path("/var/tmp"), home, Path("/dev/shm")):
-        resolved = base.resolve()
-        if any(resolved.is_relative_to(root) for root in roots) or not os.access(base, os.W_OK):
-            continue
-        return Path(tempfile.mkdtemp(prefix=f"headroom-{run_id}-", dir=base))
-    raise SandboxError(
-        "no writable folder outside the program's own for the sandbox's layers",
-        "TMPDIR=/some/other/folder headroom ...",
-    )
+    roots = set(roots)
+    found = set(roots)
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        point = Path(_OCTAL.sub(lambda match: chr(int(match.group(1), 8)), left.split()[4]))
+        below = any(point != root and point.is_relative_to(root) for root in roots)
+        if below and right.split()[0] not in _NO_FILES_OF_ITS_OWN and point.is_dir():
+            found.add(point)
+    return tuple(sorted(found, key=lambda path: (len(path.parts), path)))
 
 
 def make_layers(
@@ -86,13 +95,13 @@ def make_layers(
 
 
 def _place(path: Path, content: bytes, layers: list[Layer]) -> None:
-    for layer in layers:
-        if path.is_relative_to(layer.lower):
-            break
-    else:
+    path = path.resolve()
+    holding = [layer for layer in layers if path.is_relative_to(layer.lower)]
+    if not holding:
         raise SandboxError(
             f"{path} lies outside the program's folders, so it cannot be changed for one run"
         )
+    layer = max(holding, key=lambda layer: len(layer.lower.parts))
     folder = layer.upper
     for part in path.parent.relative_to(layer.lower).parts:
         folder = folder / part
@@ -107,6 +116,8 @@ def _place(path: Path, content: bytes, layers: list[Layer]) -> None:
 def copy_into(layers: Iterable[Layer]) -> None:
     """Fill the upper layers with everything else, where the kernel gives no overlay.
 
+    Folders such as virtual environments are left out: `left_out` names them.
+
     Raises:
         SandboxError: The folders are too large to copy for each run.
     """
@@ -116,7 +127,7 @@ def copy_into(layers: Iterable[Layer]) -> None:
             raise SandboxError(
                 f"this machine gives no overlay file system, and {layer.lower} holds {format_bytes(size_bytes)}: "
                 "too much to copy for each run",
-                "headroom run --in-place ...   (the program then writes into your folder)",
+                "headroom run --in-place ...   (for `run` only: the program then writes into your folder)",
             )
         placed = {
             path.relative_to(layer.upper) for path in layer.upper.rglob("*") if path.is_file()
@@ -131,6 +142,17 @@ def copy_into(layers: Iterable[Layer]) -> None:
         shutil.copytree(layer.lower, layer.upper, symlinks=True, ignore=skip, dirs_exist_ok=True)
 
 
+def left_out(layers: Iterable[Layer]) -> tuple[Path, ...]:
+    """What `copy_into` does not copy and the program may still read: environments, repositories, caches."""
+    found = []
+    for layer in layers:
+        for here, folders, _ in os.walk(layer.lower):
+            skipped = _NOT_COPIED(here, folders)
+            found += [Path(here) / name for name in sorted(skipped)]
+            folders[:] = [name for name in folders if name not in skipped]
+    return tuple(found)
+
+
 def _tree_bytes(folder: Path) -> int:
     total = 0
     for here, folders, files in os.walk(folder):
@@ -141,7 +163,7 @@ def _tree_bytes(folder: Path) -> int:
 
 
 def written_files(
-    layers: Iterable[Layer], changed: Mapping[str, bytes], limit: int = 1000
+    layers: Iterable[Layer], changed: Mapping[str, bytes], limit: int = WRITTEN_LIMIT
 ) -> tuple[str, ...]:
     """What the program wrote into its folders, as the paths it used; caches of Python left out."""
     written = []

@@ -25,6 +25,7 @@ from headroom.sandbox.collect import Surroundings, collect
 from headroom.sandbox.environment import program_environment
 from headroom.sandbox.git import git_state
 from headroom.sandbox.protocol import HISTORY_ENTRIES, RunRequest, Terminal
+from headroom.sandbox.scratch import remove_tree, scratch_folder
 from headroom.sandbox.supervisor import supervise
 
 _HERE: Final = Path(__file__).resolve().parent
@@ -60,7 +61,8 @@ def abilities() -> Abilities:
             text=True,
             check=False,
         )
-        subprocess.run(["chmod", "-R", "u+rwX", folder], check=False)
+        remove_tree(Path(folder))
+        Path(folder).mkdir()
     try:
         return Abilities(**json.loads(done.stdout))
     except ValueError:
@@ -87,14 +89,25 @@ class ProcessSandbox:
         roots = () if self._in_place else tuple(map(Path, request.program.roots))
         if not roots and request.changed_files:
             raise SandboxError("a changed program cannot run in place", "leave out --in-place")
-        scratch = overlay.scratch_folder(map(Path, request.program.roots), request.run_id)
+        scratch = scratch_folder(map(Path, request.program.roots), request.run_id)
         try:
             return self._run_in(scratch, roots, request, terminal, started_at)
         finally:
-            # The kernel leaves the work folder of an overlay without permissions.
-            for work in scratch.glob("work*"):
-                subprocess.run(["chmod", "-R", "u+rwX", str(work)], check=False)
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_tree(scratch)
+
+    def describe(self, *, network: bool) -> str:
+        """See `Sandbox.describe`."""
+        able = abilities()
+        files = "its folder copy-on-write" if able.overlay else "a copy of its folder"
+        if network:
+            reach = "network allowed"
+        else:
+            reach = (
+                "network cut off"
+                if able.network
+                else "network NOT cut off: the kernel does not allow it"
+            )
+        return f"process sandbox: {files}, {reach}; what it writes elsewhere is real"
 
     def _run_in(
         self,
@@ -104,7 +117,8 @@ class ProcessSandbox:
         terminal: Terminal,
         started_at: datetime,
     ) -> RunRecord:
-        layers = overlay.make_layers(roots, scratch, request.changed_files)
+        covered = overlay.with_mounts_below(roots, _mountinfo()) if roots else ()
+        layers = overlay.make_layers(covered, scratch, request.changed_files)
         how = self._how(layers)
         moved = {str(la.lower): str(la.upper) for la in layers} if layers and how == "none" else {}
         environment, removed = program_environment(
@@ -114,12 +128,13 @@ class ProcessSandbox:
         out = scratch / "out"
         out.mkdir()
         config = out / "config.json"
-        config.write_text(json.dumps(recorder_config(request, out, moved)))
+        config.write_text(json.dumps(recorder_config(request, out, moved)), encoding="utf-8")
         plan = {
             "argv": [request.program.python, str(BOOTSTRAP), str(config)],
             "env": environment,
             "cwd": _moved(request.program.cwd, moved),
             "layers": [[str(la.lower), str(la.upper), str(la.work)] for la in layers],
+            "keep": [str(path) for path in overlay.left_out(layers)] if how == "bind" else [],
             "files": how,
             "network": cut_network,
             "report": str(scratch / "entered.json"),
@@ -145,12 +160,18 @@ class ProcessSandbox:
         if abilities().overlay:
             return "overlay"
         overlay.copy_into(layers)
-        return "bind" if abilities().mounts else "none"
+        if abilities().mounts:
+            for path in overlay.left_out(layers):
+                _place_for(path, layers).mkdir(parents=True, exist_ok=True)
+            return "bind"
+        for path in overlay.left_out(layers):
+            _place_for(path, layers).symlink_to(path)
+        return "none"
 
     @staticmethod
     def _enter(scratch: Path, plan: dict[str, Any], request: RunRequest, terminal: Terminal) -> Any:
         plan_file = scratch / "plan.json"
-        plan_file.write_text(json.dumps(plan))
+        plan_file.write_text(json.dumps(plan), encoding="utf-8")
         plan_file.chmod(0o600)
         ended = supervise(
             [sys.executable, "-I", "-S", str(ENTER), str(plan_file)],
@@ -160,7 +181,7 @@ class ProcessSandbox:
             request.folder,
         )
         try:
-            error = json.loads(Path(plan["report"]).read_text())["error"]
+            error = json.loads(Path(plan["report"]).read_text(encoding="utf-8"))["error"]
         except (OSError, ValueError):
             error = None if ended.stopped else "the sandbox ended before the program began"
         if error is not None:
@@ -168,6 +189,20 @@ class ProcessSandbox:
                 f"the sandbox could not be set up: {error}", "headroom run --in-place ..."
             )
         return ended
+
+
+def _mountinfo() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def _place_for(path: Path, layers: tuple[overlay.Layer, ...]) -> Path:
+    """Where a path of the user's lies in the copy."""
+    holding = [layer for layer in layers if path.is_relative_to(layer.lower)]
+    layer = max(holding, key=lambda layer: len(layer.lower.parts))
+    return layer.upper / path.relative_to(layer.lower)
 
 
 def recorder_config(request: RunRequest, out: Path, moved: Mapping[str, str]) -> dict[str, Any]:
@@ -188,6 +223,7 @@ def recorder_config(request: RunRequest, out: Path, moved: Mapping[str, str]) ->
         "seed": request.seed,
         "updates": request.updates,
         "capacity_bytes": request.capacity_bytes,
+        "unlimited": request.unlimited,
         "history_entries": HISTORY_ENTRIES,
         "card": request.card if request.device == "virtual" else None,
     }

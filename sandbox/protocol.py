@@ -38,6 +38,7 @@ class RunRequest:
         device: `cuda`, or `virtual` for the virtual GPU.
         card: Which card the virtual GPU simulates.
         capacity_bytes: Cap on what the allocator may reserve; None is the whole device.
+        unlimited: Let a virtual GPU never run out, so that a program which does not fit can be seen to its end.
         seed: Seeds `random`, numpy and torch before the program starts.
         updates: Stop the program after this many updates.
         limits: Time and resident memory.
@@ -53,6 +54,7 @@ class RunRequest:
     device: Device
     card: str | None = None
     capacity_bytes: int | None = None
+    unlimited: bool = False
     seed: int = 0
     updates: int | None = None
     limits: Limits = Limits()
@@ -82,4 +84,8 @@ class Sandbox(Protocol):
 
     def run(self, request: RunRequest, terminal: Terminal) -> RunRecord:
         """Run the program once. A Ctrl-C ends the program and gives the outcome `killed`."""
+        ...
+
+    def describe(self, *, network: bool) -> str:
+        """What it does on this machine, in a phrase: said before anything runs."""
         ...

@@ -23,3 +23,7 @@ class ScriptedSandbox:
         return self._answer(request).model_copy(
             update={"run_id": request.run_id, "purpose": request.purpose}
         )
+
+    def describe(self, *, network: bool) -> str:
+        """See `Sandbox.describe`."""
+        return "no sandbox: a script answers"

@@ -87,14 +87,31 @@ class _Pump(threading.Thread):
 
     def run(self) -> None:
         left = OUTPUT_LIMIT_BYTES
-        with self._path.open("wb") as file, self._source as source:
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(self._source)
+            file = self._open(stack)
             while chunk := os.read(source.fileno(), 65536):
-                file.write(chunk[:left])
-                file.flush()
-                left -= len(chunk[:left])
                 self._show(chunk)
-            if left == 0:
-                file.write(b"\n[headroom kept only the first 32 MiB]\n")
+                if file is not None and not self._keep(file, chunk[:left]):
+                    file = None
+                left -= len(chunk[:left])
+            if left == 0 and file is not None:
+                self._keep(file, b"\n[headroom kept only the first 32 MiB]\n")
+
+    def _open(self, stack: contextlib.ExitStack) -> BinaryIO | None:
+        try:
+            return stack.enter_context(self._path.open("wb", buffering=0))
+        except OSError:
+            return None
+
+    @staticmethod
+    def _keep(file: BinaryIO, chunk: bytes) -> bool:
+        """Write to the file; a full disk ends the keeping, not the showing."""
+        try:
+            file.write(chunk)
+        except OSError:
+            return False
+        return True
 
     def _show(self, chunk: bytes) -> None:
         if self._sink is None:

@@ -17,8 +17,6 @@ from headroom.sandbox.protocol import Sandbox
 from headroom.screen import Screen
 from headroom.store import Store, write_atomically
 
-SANDBOX = "process sandbox"
-
 
 def run_campaign(
     contract: Contract,
@@ -50,7 +48,7 @@ def run_campaign(
     journal = Journal(folder / "journal.jsonl")
     write_atomically(folder / "contract.json", contract.to_json())
     journal.append("sealed", digest=contract.sealed, program=contract.program.label)
-    listener.planned(contract, SANDBOX)
+    listener.planned(contract, sandbox.describe(network=contract.network))
     runner = Runner(
         campaign_id=campaign_id,
         contract=contract,

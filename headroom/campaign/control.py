@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from headroom.campaign.runner import Runner
 from headroom.errors import UserError
 from headroom.records.run import RunRecord
+from headroom.sandbox.collect import OVER_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,8 @@ class Control:
     Args:
         measured: The unperturbed one, whose peak counts.
         traced: The one with the allocator's history; the same run on a virtual GPU, where recording perturbs nothing.
-        reference: One with a larger allowance, where `measured` ran out of memory under a cap and it would complete.
+        reference: One with a larger allowance, where `measured` ran out of memory and it would complete: the whole card
+            instead of the cap, or a virtual card without end.
     """
 
     measured: RunRecord
@@ -40,11 +42,14 @@ def run_control(runner: Runner) -> Control:
 
 
 def _reference(runner: Runner, measured: RunRecord) -> RunRecord | None:
-    """The original with the whole card instead of the cap, so that there is something to compare losses with."""
+    """The original with a larger allowance, so that there is something to compare the candidates' work with."""
     info = measured.device_info
-    if measured.outcome != "oom" or info is None or info.capacity_bytes >= info.total_memory_bytes:
+    if measured.outcome != "oom" or info is None:
         return None
-    reference = runner.run("reference, with the whole card", "measure", {}, whole_card=True)
+    if info.kind == "cuda" and info.capacity_bytes >= info.total_memory_bytes:
+        return None
+    what = "reference, with the whole card" if info.kind == "cuda" else "reference, without a limit"
+    reference = runner.run(what, "measure", {}, whole_card=True)
     return reference if reference.outcome == "completed" else None
 
 
@@ -56,10 +61,17 @@ def check_usable(record: RunRecord) -> None:
     """
     label = record.program.label
     again = f"headroom run {label}"
+    if record.reason == OVER_MEMORY:
+        raise UserError(f"{label} was {record.reason}", "headroom fix --memory-limit MORE ...")
     if record.outcome in ("failed", "killed"):
-        where = ""
-        if record.exception is not None and record.exception.file is not None:
-            where = f" at {record.exception.file}:{record.exception.line}"
-        raise UserError(f"{label} fails for a reason of its own: {record.reason}{where}", again)
+        raise UserError(f"{label} fails for a reason of its own: {_why_failed(record)}", again)
     if record.device is None:
         raise UserError(f"{label} never touches CUDA, so it has no peak to lower", again)
+
+
+def _why_failed(record: RunRecord) -> str:
+    error = record.exception
+    where = f" at {error.file}:{error.line}" if error is not None and error.file is not None else ""
+    virtual = "Torch not compiled with CUDA enabled" in record.reason
+    hint = " (on the virtual GPU only the main process has a device)" if virtual else ""
+    return f"{record.reason}{where}{hint}"

@@ -54,6 +54,12 @@ def read_sources(record: RunRecord, files: Mapping[str, bytes]) -> dict[str, str
     return sources
 
 
+def unread_sources(record: RunRecord) -> tuple[str, ...]:
+    """The program's own files that `read_sources` leaves out."""
+    paths = map(Path, record.sources)
+    return tuple(str(path) for path in paths if path.is_file() and not is_utf8(path.read_bytes()))
+
+
 def is_utf8(content: bytes) -> bool:
     """Whether the bytes are UTF-8 text, which is what Python sources are unless they say otherwise."""
     try:

@@ -1,9 +1,11 @@
 """What is left at the end of a campaign: the result, and one patch against the user's own files."""
 
+import hashlib
 from pathlib import Path
 
 from headroom.agents.diff import unified_diff
 from headroom.agents.edits import edits_between
+from headroom.campaign.gather import unread_sources
 from headroom.campaign.rounds import State, median_step
 from headroom.campaign.runner import Runner
 from headroom.records.contract import Contract
@@ -27,8 +29,11 @@ def kept_patch(state: State) -> Patch | None:
 
 def diff_of(state: State, contract: Contract) -> str:
     """The kept state as a unified diff, with paths as the program's outermost folder sees them."""
-    before = {path: Path(path).read_bytes() for path in state.files}
-    return unified_diff(before, state.files, diff_root(contract))
+    # A path that goes through symbolic links is shown as the file that it leads to, which is what git knows.
+    real = {path: str(Path(path).resolve()) for path in state.files}
+    before = {real[path]: Path(path).read_bytes() for path in state.files}
+    after = {real[path]: content for path, content in state.files.items()}
+    return unified_diff(before, after, diff_root(contract))
 
 
 def diff_root(contract: Contract) -> str:
@@ -68,6 +73,9 @@ def summarise(runner: Runner, state: State, stopped: str | None) -> CampaignResu
         final_run=state.best.run_id if state.kept else None,
         checks=last.verdict.checks if last else (),
         kept=patch,
+        after_sources={
+            path: hashlib.sha256(content).hexdigest() for path, content in state.files.items()
+        },
         trials=tuple(state.trials),
         stopped_by=stopped,
         wall_seconds=runner.elapsed_seconds,
@@ -86,8 +94,8 @@ def _conclusion(state: State, stopped: str | None) -> tuple[VerdictWord, Equival
     if state.trials:
         last = state.trials[-1].verdict
         return last.word, last.equivalence, last.why
-    why = "no play has its bytes in the ledger"
-    return "insufficient_evidence", "unproven", f"{why}; {state.largest}" if state.largest else why
+    why = "no built-in cure applies"
+    return "insufficient_evidence", "unproven", f"{why}. {state.largest}" if state.largest else why
 
 
 def _target_bytes(state: State) -> int | None:
@@ -100,17 +108,20 @@ def _target_bytes(state: State) -> int | None:
 
 def _reference(state: State) -> str | None:
     if state.control.reference is not None:
-        return "the original with the whole card"
+        virtual = state.control.reference.device == "virtual"
+        return "the original without a limit" if virtual else "the original with the whole card"
     if state.control.measured.outcome == "oom":
         return f"the original's first {state.control.measured.updates} updates"
     return "the original"
 
 
 def _notes(state: State) -> tuple[str, ...]:
+    unread = unread_sources(state.control.traced)
+    notes = [f"{path} is not UTF-8, so it was not read" for path in unread]
     virtual = state.best.virtual
     if virtual is None:
-        return ()
-    notes = list(virtual.not_modelled)
+        return tuple(notes)
+    notes += virtual.not_modelled
     if virtual.unsupported:
         notes.append(f"operations not modelled: {', '.join(sorted(virtual.unsupported)[:5])}")
     if virtual.assumed_values:

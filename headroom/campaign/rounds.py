@@ -149,7 +149,7 @@ class Rounds:
         originals = Originals(
             control=state.control.measured, current=state.best, reference=state.control.reference
         )
-        verdict = judge(contract, originals, record, state.target_bytes)
+        verdict = judge(contract, originals, record, state.target_bytes, screened.checks)
         trial = self._finish(state, candidate, record, verdict, screened)
         if verdict.kept:
             state.files = changed

@@ -74,7 +74,7 @@ class Runner:
             purpose: The pass.
             files: New contents of changed files, by absolute path.
             device: The contract's device unless this is a screening run.
-            whole_card: Leave out the contract's cap.
+            whole_card: Leave out the contract's cap; a virtual GPU then never runs out at all.
             at_most_seconds: A limit of this run's own; the record then says `timeout`, and the campaign goes on.
 
         Raises:
@@ -146,6 +146,7 @@ class Runner:
             device=device,
             card=settings.card,
             capacity_bytes=None if whole_card else contract.capacity_bytes,
+            unlimited=whole_card and device == "virtual",
             seed=contract.seed,
             updates=contract.updates_limit,
             limits=Limits(seconds=seconds, memory_bytes=settings.memory_limit_bytes),

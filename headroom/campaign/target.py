@@ -46,7 +46,8 @@ def resolve_target(target: Target, control: RunRecord) -> int | None:
         UserError: The target is met already, or no patch can meet it.
     """
     peak_bytes = control.peak_allocated_bytes or 0
-    out_of_memory = control.outcome == "oom"
+    # One that the program caught is an out-of-memory error all the same: it went on with less work.
+    out_of_memory = control.outcome == "oom" or control.oom is not None
     if target.kind == "fit" or (target.kind == "auto" and out_of_memory):
         if not out_of_memory:
             raise UserError(

@@ -1,5 +1,7 @@
 """`headroom apply`: put a campaign's patch into the user's files."""
 
+import contextlib
+import hashlib
 import json as jsonlib
 import secrets
 from collections.abc import Mapping
@@ -34,6 +36,10 @@ def apply(
     result = kept.result(campaign_id)
     if result.kept is None:
         raise UserError(f"{campaign_id} kept no patch", f"headroom show {campaign_id}")
+    if is_applied(result.after_sources):
+        raise UserError(
+            f"the patch of {campaign_id} is in your files already", f"headroom show {campaign_id}"
+        )
     changed = new_contents(result.kept)
     if not check:
         replace_all(changed)
@@ -49,6 +55,14 @@ def apply(
         to_stdout().print(plain(f"{verb} {path}"), soft_wrap=True)
 
 
+def is_applied(after_sources: Mapping[str, str]) -> bool:
+    """Whether every changed file is what the patch makes of it."""
+    return bool(after_sources) and all(
+        Path(path).is_file() and hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
+        for path, digest in after_sources.items()
+    )
+
+
 def new_contents(patch: Patch) -> dict[str, bytes]:
     """What the files will hold.
 
@@ -58,8 +72,9 @@ def new_contents(patch: Patch) -> dict[str, bytes]:
     files = {}
     for edit in patch.edits:
         path = Path(edit.path)
-        if path.is_file():
-            files[edit.path] = path.read_bytes()
+        if not path.is_file():
+            raise PatchError("missing_file", f"{path} is not there any more", "headroom fix ...")
+        files[edit.path] = path.read_bytes()
     try:
         return dict(apply_patch(patch, files).files)
     except PatchError as error:
@@ -84,7 +99,8 @@ def replace_all(changed: Mapping[str, bytes]) -> None:
             draft.chmod(path.stat().st_mode & 0o7777)
     except OSError as error:
         for draft in drafts.values():
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
         raise PrerequisiteError(f"{error.filename} cannot be written ({error.strerror})") from None
     for path, draft in drafts.items():
         draft.replace(path)

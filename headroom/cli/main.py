@@ -1,6 +1,8 @@
 """The `headroom` command: the list of commands, and the one place where errors become sentences and exit codes."""
 
+import errno
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -16,9 +18,12 @@ from headroom.cli.fix import fix
 from headroom.cli.output import print_error, to_stderr
 from headroom.cli.run import run
 from headroom.cli.show import runs, show
-from headroom.errors import HeadroomError, UserError
+from headroom.errors import HeadroomError, OwnError, PrerequisiteError, UserError
 
 OWN_FAILURE = 125
+_MACHINE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ENOENT}
+)
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -29,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+COMMANDS = ("fix", "run", "show", "runs", "apply")
 # Everything after PROGRAM is the program's, so its options are not looked at.
 _OURS_FIRST = {"allow_interspersed_args": False}
 app.command(context_settings=_OURS_FIRST)(fix)
@@ -57,20 +63,69 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; never show a traceback of ours for something the user can understand."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     runs_program = words[0] == "run"
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_in_order)
     try:
-        code = app(args=words, prog_name="headroom", standalone_mode=False)
+        code = app(
+            args=stop_at_module(words, options_of(words[0])),
+            prog_name="headroom",
+            standalone_mode=False,
+        )
     except HeadroomError as error:
         print_error(error)
         sys.exit(OWN_FAILURE if runs_program else error.exit_code)
     except TyperException as error:
-        print_error(UserError(error.format_message(), " ".join(("headroom", *words[:1], "--help"))))
+        known = [words[0]] if words[0] in COMMANDS else []
+        print_error(UserError(error.format_message(), " ".join(("headroom", *known, "--help"))))
         sys.exit(OWN_FAILURE if runs_program else UserError.exit_code)
     except Exception as error:
-        print_error(internal_error(error))
-        sys.exit(OWN_FAILURE)
+        said = machine_trouble(error) or internal_error(error)
+        print_error(said)
+        sys.exit(OWN_FAILURE if runs_program else said.exit_code)
     if code == INTERRUPTED and not runs_program:
         to_stderr().print("headroom: interrupted; what was done so far is kept: headroom runs")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_in_order(_number: int, _frame: object) -> None:
+    """A terminal that closes, or a scheduler that ends the job, ends the program and cleans up as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def options_of(command: str) -> dict[str, bool]:
+    """The option strings of a command, and whether each takes a value."""
+    found = getattr(typer.main.get_command(app), "commands", {}).get(command)
+    if found is None:
+        return {}
+    return {
+        name: not getattr(parameter, "is_flag", False)
+        for parameter in found.params
+        for name in getattr(parameter, "opts", ())
+        if name.startswith("-")
+    }
+
+
+def stop_at_module(words: list[str], options: dict[str, bool]) -> list[str]:
+    """What follows `-m MODULE` is the program's, as with python itself: mark it so for the parser."""
+    position = 1
+    while position < len(words) and words[position].startswith("-") and words[position] != "--":
+        name, _, value = words[position].partition("=")
+        takes_next = options.get(name, False) and not value
+        end = position + 1 + takes_next
+        if name in ("-m", "--module"):
+            return [*words[:end], "--", *words[end:]]
+        position = end
+    return words
+
+
+def machine_trouble(error: Exception) -> HeadroomError | None:
+    """A full or read-only disk, or a folder that is gone, in one sentence; None for anything else."""
+    if not isinstance(error, OSError) or error.errno not in _MACHINE:
+        return None
+    where = f" at {error.filename}" if error.filename else ""
+    return PrerequisiteError(
+        f"{os.strerror(error.errno)}{where}", "HEADROOM_STORE=/some/writable/folder headroom ..."
+    )
 
 
 def internal_error(error: Exception) -> HeadroomError:
@@ -78,7 +133,7 @@ def internal_error(error: Exception) -> HeadroomError:
     handle, path = tempfile.mkstemp(prefix="headroom-error-", suffix=".txt")
     with os.fdopen(handle, "w") as file:
         file.write(f"headroom {__version__}\n{traceback.format_exc()}")
-    return HeadroomError(
+    return OwnError(
         f"this is a bug of Headroom's own ({type(error).__name__}: {error}); nothing of yours was changed",
         f"cat {path}   (please report what it says)",
     )

@@ -41,7 +41,10 @@ Updates = Annotated[
 Seed = Annotated[
     int,
     typer.Option(
-        min=0, help="Seeds random, numpy and torch before the program starts.", rich_help_panel=WHAT
+        min=0,
+        max=2**32 - 1,  # what numpy takes
+        help="Seeds random, numpy and torch before the program starts.",
+        rich_help_panel=WHAT,
     ),
 ]
 DeviceOption = Annotated[

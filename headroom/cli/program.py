@@ -32,7 +32,10 @@ def find_program(
         UserError: There is no such program, or it is nothing that can be run.
         PrerequisiteError: The interpreter cannot run it.
     """
-    cwd = Path.cwd()
+    try:
+        cwd = Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working directory is gone", "cd /some/folder") from None
     name = module if module is not None else (typed[0] if typed else None)
     if name is None:
         raise UserError("no program was named", f"headroom {command} train.py")
@@ -46,7 +49,7 @@ def find_program(
         raise UserError(
             f"{name} is not Python that {path} can compile: {interpreter.syntax}", f"{path} {name}"
         )
-    folders = {cwd} if script is None else {cwd, script.parent}
+    folders = {cwd} if script is None else {cwd, script.parent, script.resolve().parent}
     program = Program(
         kind="script" if script is not None else "module",
         target=str(script) if script is not None else name,
@@ -54,7 +57,7 @@ def find_program(
         args=tuple(typed if module is not None else typed[1:]),
         cwd=str(cwd),
         roots=tuple(
-            map(str, program_roots(cwd, script, {folder: top_level(folder) for folder in folders}))
+            map(str, program_roots(folders, {folder: top_level(folder) for folder in folders}))
         ),
         python=path,
     )
@@ -88,7 +91,7 @@ def _find_script(command: str, name: str, cwd: Path) -> Path:
             f"there is no file {name} in {cwd}",
             f"headroom {command} {found[0] if found else 'train.py'}",
         )
-    return path.resolve()
+    return Path(os.path.abspath(path))  # noqa: PTH100 - symbolic links stay: `__file__` shows them
 
 
 def _find_interpreter(python: str | None) -> str:

@@ -35,6 +35,13 @@ def show(
         else:
             print_run(to_stdout(), record)
         return
+    for campaign_id, contract, ended in kept.unfinished():
+        if campaign_id == found:
+            raise UserError(
+                f"the campaign over {contract.program.label} has no result ({ended}); "
+                f"its journal is {kept.campaign_folder(found) / 'journal.jsonl'}",
+                "headroom runs --all",
+            )
     result = kept.result(found)
     if json:
         print_json(result.to_json())
@@ -94,5 +101,16 @@ def _rows(store: Store, *, everything: bool) -> list[dict[str, Any]]:
             "peak_allocated_bytes": result.after_peak_bytes or result.before_peak_bytes,
         }
         for result in store.results()
+    ]
+    rows += [
+        {
+            "id": campaign_id,
+            "kind": "campaign",
+            "program": contract.program.label,
+            "device": contract.device,
+            "result": ended,
+            "peak_allocated_bytes": None,
+        }
+        for campaign_id, contract, ended in store.unfinished()
     ]
     return sorted(rows, key=lambda row: row["id"].split("-", 1)[1])

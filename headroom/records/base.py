@@ -5,6 +5,7 @@ import json
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticSerializationError
 
 from headroom.errors import UserError
 
@@ -28,8 +29,16 @@ class Record(Part):
     newest_version: ClassVar[int] = 1
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Serialise with aliases (`pass`, not `pass_`), which is what stays stable for readers."""
-        return self.model_dump_json(by_alias=True, indent=indent)
+        """Serialise with aliases (`pass`, not `purpose`), which is what stays stable for readers.
+
+        File names and arguments may hold bytes that are no text; JSON has no place for them, so they become `?`.
+        """
+        try:
+            return self.model_dump_json(by_alias=True, indent=indent)
+        except PydanticSerializationError:
+            return type(self)(**_as_text(self.model_dump())).model_dump_json(
+                by_alias=True, indent=indent
+            )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -46,6 +55,17 @@ class Record(Part):
                 "pip install --upgrade headroom-gpu",
             )
         return cls.model_validate_json(text)
+
+
+def _as_text(value: Any) -> Any:
+    """The value with every lone surrogate in its strings replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_as_text(name): _as_text(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_text(part) for part in value]
+    return value
 
 
 def canonical_json(value: Any) -> str:

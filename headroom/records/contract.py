@@ -1,5 +1,6 @@
 """What a campaign promised before it spent any compute."""
 
+import json
 import re
 from typing import Literal
 
@@ -48,7 +49,7 @@ class Contract(Record):
     capacity_bytes: int | None = Field(description="cap on the device; null is all of it")
     target: Target
     policy: Policy = Policy()
-    invariants: tuple[str, ...] = ("parameters", "updates", "samples", "evaluation")
+    invariants: tuple[str, ...] = ("parameters", "updates", "samples", "gradients", "evaluation")
     budgets: Budgets
     seed: int
     updates_limit: int | None = None
@@ -57,7 +58,9 @@ class Contract(Record):
 
     def expected_seal(self) -> str:
         """SHA-256 over every field but `sealed`."""
-        return digest(self.model_dump(mode="json", exclude={"sealed"}))
+        fields = json.loads(self.to_json())
+        del fields["sealed"]
+        return digest(fields)
 
     def seal(self) -> "Contract":
         """The same contract with its digest filled in."""

@@ -66,6 +66,7 @@ class Update(_Event):
     index: int
     loss: float | None
     samples: int | None
+    gradients: int | None = None
     seconds: float | None
 
 

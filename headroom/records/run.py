@@ -96,7 +96,9 @@ class CallSite(Part):
     """A line of the program that calls an outermost module (one that no other module is calling).
 
     `reached_calls` counts the calls whose output a gradient came back to: these are training; the rest is evaluation,
-    whatever `.training` or grad mode said. `rows` are leading-dimension sizes of the first tensor argument.
+    whatever `.training` or grad mode said. `rows` are leading-dimension sizes of the first tensor argument,
+    `reached_rows` those of reached calls. A line that calls a module in both modes has two such records, told apart by
+    `eval_calls`.
     """
 
     file: str
@@ -108,6 +110,7 @@ class CallSite(Part):
     eval_calls: int
     reached_calls: int
     rows: int
+    reached_rows: int = 0
 
 
 class Phase(Part):
@@ -180,6 +183,10 @@ class RunRecord(Record):
     stopped_after_updates: bool = False
     losses: tuple[float | None, ...] = ()
     samples_per_update: tuple[int | None, ...] = ()
+    gradients_per_update: tuple[int | None, ...] = Field(
+        (),
+        description="parameters that had a gradient at the optimizer steps since the update before",
+    )
     step_seconds: tuple[float | None, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     phases: tuple[Phase, ...] = ()

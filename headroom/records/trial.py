@@ -81,6 +81,9 @@ class CampaignResult(Record):
     final_run: str | None = None
     checks: tuple[Check, ...] = ()
     kept: Patch | None = None
+    after_sources: dict[str, str] = Field(
+        {}, description="SHA-256 of each changed file with the patch applied"
+    )
     trials: tuple[Trial, ...] = ()
     stopped_by: str | None = Field(None, description="the budget that ended the campaign")
     wall_seconds: float = 0.0

@@ -37,11 +37,11 @@ class Live:
             else ""
         )
         virtual = " (virtual)" if contract.device == "virtual" else ""
-        self._say("This will run, before any file of yours is touched:", "bold")
+        self._say("This will run; your files stay as they are until you apply a patch:", "bold")
         self._say(f"  program    {' '.join((program.label, *program.args))}")
         self._say(f"  under      {program.python}")
         self._say(f"  on         {contract.card}{virtual}{cap}")
-        self._say(f"  in         {sandbox}, network {'allowed' if contract.network else 'cut off'}")
+        self._say(f"  in         {sandbox}")
         self._say(f"  target     {describe_target(contract.target)}")
         self._say(
             f"  at most    {contract.budgets.rounds} rounds, {format_seconds(contract.budgets.seconds)}"

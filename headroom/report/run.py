@@ -5,6 +5,7 @@ from rich.table import Table
 
 from headroom.records.run import RunRecord
 from headroom.report.text import plain
+from headroom.sandbox.overlay import WRITTEN_LIMIT
 from headroom.units import format_bytes, format_seconds
 
 
@@ -13,6 +14,8 @@ def one_line(record: RunRecord) -> str:
     parts = [f"{record.run_id}: {record.outcome}"]
     if record.outcome != "completed":
         parts.append(record.reason)
+    elif record.oom is not None:
+        parts.append(f"after {record.oom.count} out-of-memory errors that the program caught")
     if record.peak_allocated_bytes is not None and record.device_info is not None:
         at_least = "at least " if record.peak_is_lower_bound else ""
         predicted = "predicted, " if record.device == "virtual" else ""
@@ -48,6 +51,7 @@ def rows(record: RunRecord) -> list[tuple[str, str]]:
             "device",
             f"{info.name}, {info.kind}, {format_bytes(info.capacity_bytes)}" if info else "none",
         ),
+        ("out of memory", _oom(record)),
         ("peak allocated", _bytes(record.peak_allocated_bytes, record.peak_is_lower_bound)),
         ("peak reserved", _bytes(record.peak_reserved_bytes, False)),
         ("updates", str(record.updates)),
@@ -64,9 +68,7 @@ def rows(record: RunRecord) -> list[tuple[str, str]]:
         ("held back", ", ".join(isolation.removed_environment) if isolation else ""),
         (
             "written",
-            f"{len(record.written_files)} files, in the sandbox only"
-            if record.written_files
-            else "",
+            _written(record),
         ),
         ("virtual GPU", _virtual(record)),
         ("notes", "; ".join(record.recorder_notes)),
@@ -84,6 +86,15 @@ def _bytes(size_bytes: int | None, lower_bound: bool) -> str:
     if size_bytes is None:
         return ""
     return f"{'at least ' if lower_bound else ''}{format_bytes(size_bytes)} ({size_bytes:,} bytes)"
+
+
+def _oom(record: RunRecord) -> str:
+    oom = record.oom
+    if oom is None:
+        return ""
+    times = "once" if oom.count == 1 else f"{oom.count} times"
+    asked, live = format_bytes(oom.requested_bytes), format_bytes(oom.live_bytes)
+    return f"{times}; at worst {asked} more than {live} live, after {oom.update} updates"
 
 
 def _losses(record: RunRecord) -> str:
@@ -112,3 +123,11 @@ def _virtual(record: RunRecord) -> str:
     if virtual.upper_bound_shapes:
         doubts.append(f"{virtual.upper_bound_shapes} shapes at their largest")
     return f"{virtual.operations} operations; " + ("; ".join(doubts) or "all of them modelled")
+
+
+def _written(record: RunRecord) -> str:
+    count, isolation = len(record.written_files), record.isolation
+    if not count or isolation is None:
+        return ""
+    more = " or more" if count >= WRITTEN_LIMIT else ""
+    return f"{count}{more} files, in the sandbox only"

@@ -7,6 +7,7 @@ checks compare the prefix. What was not recorded is not compared: the check's `p
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from headroom.records.run import RunRecord
 from headroom.records.trial import Check
@@ -21,13 +22,23 @@ stays `unproven`.
 
 def compare(original: RunRecord, candidate: RunRecord) -> tuple[Check, ...]:
     """All checks, in the order in which they are shown."""
+    return (*compare_work(original, candidate), check_losses(original, candidate))
+
+
+def compare_work(original: RunRecord, candidate: RunRecord) -> tuple[Check, ...]:
+    """The checks that need no arithmetic: they hold on a virtual GPU as well."""
     return (
         check_parameters(original, candidate),
         check_updates(original, candidate),
         check_samples(original, candidate),
+        check_gradients(original, candidate),
         check_evaluation(original, candidate),
-        check_losses(original, candidate),
     )
+
+
+def describe(failed: Check) -> str:
+    """A failed check in words."""
+    return f"{failed.name}: {failed.value} instead of {failed.expected} {failed.where}".rstrip()
 
 
 def is_whole(record: RunRecord) -> bool:
@@ -91,32 +102,72 @@ def check_samples(original: RunRecord, candidate: RunRecord) -> Check:
     )
 
 
+def check_gradients(original: RunRecord, candidate: RunRecord) -> Check:
+    """Gradients come back to the same calls, and as many parameters have one at each update that both made.
+
+    This is what a `detach` or `no_grad` in the wrong place breaks, whatever it does to the losses.
+    """
+    difference = _first_difference(original, candidate, "reached_rows")
+    if difference is not None:
+        rows, expected, where = difference
+        value = f"a gradient came back to {rows} rows"
+        return Check(name="gradients", passed=False, value=value, expected=expected, where=where)
+    pairs = [
+        (index, before, after)
+        for index, (before, after) in enumerate(
+            zip(original.gradients_per_update, candidate.gradients_per_update, strict=False), 1
+        )
+        if before is not None and after is not None
+    ]
+    for index, before, after in pairs:
+        if before != after:
+            return Check(
+                name="gradients",
+                passed=False,
+                value=f"{after} parameters had one",
+                expected=str(before),
+                where=f"update {index}",
+            )
+    if not pairs:
+        return Check(name="gradients", passed=None, value="no update to compare")
+    return Check(name="gradients", passed=True, value=f"equal in {len(pairs)} updates")
+
+
 def check_evaluation(original: RunRecord, candidate: RunRecord) -> Check:
-    """At least the original's rows through each module from each function, evaluation included."""
-    before, after = _rows(original), _rows(candidate)
-    if not before:
+    """The same rows through each module from each function, evaluation included."""
+    if not original.call_sites:
         return Check(name="evaluation", passed=None, value="no module call seen")
+    difference = _first_difference(original, candidate, "rows")
+    if difference is not None:
+        rows, expected, where = difference
+        return Check(
+            name="evaluation", passed=False, value=f"{rows} rows", expected=expected, where=where
+        )
+    total = sum(site.rows for site in candidate.call_sites)
+    return Check(name="evaluation", passed=True, value=f"{total} rows through modules")
+
+
+def _first_difference(
+    original: RunRecord, candidate: RunRecord, count: Literal["rows", "reached_rows"]
+) -> tuple[int, str, str] | None:
+    """Where a count of rows, by calling function and module, differs: what it is, what it should be, and where.
+
+    Where the original ended early it is a lower bound.
+    """
+    before, after = _rows(original, count), _rows(candidate, count)
     whole = is_whole(original)
     for key, rows in before.items():
         got = after.get(key, 0)
         if got < rows or (whole and got != rows):
-            function, module = key
-            return Check(
-                name="evaluation",
-                passed=False,
-                value=f"{got} rows",
-                expected=f"{rows} rows" if whole else f"at least {rows} rows",
-                where=f"{module} called in {function}",
-            )
-    return Check(
-        name="evaluation", passed=True, value=f"{sum(after.values())} rows through modules"
-    )
+            expected = f"{rows} rows" if whole else f"at least {rows} rows"
+            return got, expected, f"{key[1]} called in {key[0]}"
+    return None
 
 
-def _rows(record: RunRecord) -> Counter[tuple[str, str]]:
+def _rows(record: RunRecord, count: Literal["rows", "reached_rows"]) -> Counter[tuple[str, str]]:
     rows: Counter[tuple[str, str]] = Counter()
     for site in record.call_sites:
-        rows[site.function, site.module] += site.rows
+        rows[site.function, site.module] += getattr(site, count)
     return rows
 
 

@@ -6,7 +6,7 @@ from headroom.records.contract import Contract, Level
 from headroom.records.run import RunRecord
 from headroom.records.trial import Check, Equivalence, Verdict
 from headroom.units import format_bytes
-from headroom.verify.checks import compare
+from headroom.verify.checks import compare, describe, is_whole
 
 _STRENGTH: dict[Level, int] = {"predicted": 0, "measured": 1, "verified": 2}
 
@@ -35,7 +35,11 @@ class Originals:
 
 
 def judge(
-    contract: Contract, originals: Originals, trial: RunRecord, target_bytes: int | None
+    contract: Contract,
+    originals: Originals,
+    trial: RunRecord,
+    target_bytes: int | None,
+    screened: tuple[Check, ...] = (),
 ) -> Verdict:
     """Judge one trial.
 
@@ -44,45 +48,52 @@ def judge(
         originals: What the candidate is compared with.
         trial: The candidate's run.
         target_bytes: Bytes to reach; None when the target is to fit at all.
+        screened: Checks of the candidate's work against the whole original's, both on the virtual GPU; none failed.
     """
     word: Level = "predicted" if contract.device == "virtual" else "measured"
     if trial.outcome != "completed":
         return _rejected(f"the changed program did not complete: {trial.reason}")
-    checks = compare(originals.whole, trial)
+    checks = (*compare(originals.whole, trial), *_summary(screened))
     equivalence = equivalence_of(checks)
     if equivalence == "changed":
         failed = next(check for check in checks if check.passed is False)
         return _rejected(
-            f"{failed.name} changed: {failed.value} instead of {failed.expected} {failed.where}".rstrip(),
+            f"it changes the work: {describe(failed)}",
             checks,
             equivalence,
         )
     met = target_met(trial, target_bytes)
-    fell = _fell(originals.current, trial)
-    if not met and not fell:
+    if not met and not _fell(originals.current, trial):
         return _rejected(
             f"the peak did not fall: {format_bytes(_peak(trial))} after "
             f"{format_bytes(_peak(originals.current))}",
             checks,
             equivalence,
         )
-    if _STRENGTH[word] < _STRENGTH[contract.policy.require]:
-        return Verdict(
-            word="insufficient_evidence",
-            target_met=met,
-            equivalence=equivalence,
-            kept=False,
-            why=f"the contract requires {contract.policy.require}, and this run is only {word}",
-            checks=checks,
-        )
+    missing = _missing_evidence(contract, word, originals.whole, trial, screened)
     return Verdict(
-        word=word,
+        word=word if missing is None else "insufficient_evidence",
         target_met=met,
         equivalence=equivalence,
-        kept=True,
-        why=_why_kept(checks, met, trial),
+        kept=missing is None,
+        why=missing or _why_kept(checks, met),
         checks=checks,
     )
+
+
+def _missing_evidence(
+    contract: Contract,
+    word: Level,
+    original: RunRecord,
+    trial: RunRecord,
+    screened: tuple[Check, ...],
+) -> str | None:
+    """Why a candidate that looks good is not kept all the same, or None."""
+    if not _is_comparable(original, trial, screened):
+        return "the original ran out of memory before its first update: nothing shows that the training is the same"
+    if _STRENGTH[word] < _STRENGTH[contract.policy.require]:
+        return f"the contract requires {contract.policy.require}, and this run is only {word}"
+    return None
 
 
 def target_met(trial: RunRecord, target_bytes: int | None) -> bool:
@@ -100,6 +111,23 @@ def equivalence_of(checks: tuple[Check, ...]) -> Equivalence:
     return "bitwise" if losses.passed else "unproven"
 
 
+def _is_comparable(original: RunRecord, trial: RunRecord, screened: tuple[Check, ...]) -> bool:
+    """Whether the original showed any of the training that the candidate does."""
+    return is_whole(original) or original.updates > 0 or trial.updates == 0 or bool(screened)
+
+
+def _summary(screened: tuple[Check, ...]) -> tuple[Check, ...]:
+    """The screen's checks as one."""
+    compared = [check.name for check in screened if check.passed]
+    if not compared:
+        return ()
+    return (
+        Check(
+            name="whole run, on the virtual GPU", passed=True, value=", ".join(compared) + " equal"
+        ),
+    )
+
+
 def _fell(current: RunRecord, trial: RunRecord) -> bool:
     """Whether the peak fell. A run that completes where the current state ran out of memory got further."""
     if current.outcome == "oom":
@@ -111,7 +139,7 @@ def _peak(record: RunRecord) -> int:
     return record.peak_allocated_bytes or 0
 
 
-def _why_kept(checks: tuple[Check, ...], met: bool, trial: RunRecord) -> str:
+def _why_kept(checks: tuple[Check, ...], met: bool) -> str:
     losses = next(check for check in checks if check.name == "losses")
     open_checks = [
         check.name for check in checks if check.passed is None and check.name != "losses"

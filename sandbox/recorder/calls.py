@@ -28,12 +28,14 @@ class _Site:
         "line",
         "module",
         "reached_calls",
+        "reached_rows",
         "rows",
     )
 
     def __init__(self, file: str, line: int, function: str, module: str) -> None:
         self.file, self.line, self.function, self.module = file, line, function, module
-        self.calls = self.grad_calls = self.eval_calls = self.reached_calls = self.rows = 0
+        self.calls = self.grad_calls = self.eval_calls = self.rows = 0
+        self.reached_calls = self.reached_rows = 0
 
     def as_dict(self) -> "dict[str, Any]":
         return {name: getattr(self, name) for name in self.__slots__}
@@ -42,10 +44,10 @@ class _Site:
 class _Call:
     """One outermost call under way: the gradient of its output marks it as training."""
 
-    __slots__ = ("reached", "rows", "site")
+    __slots__ = ("reached", "rows", "samples", "site")
 
-    def __init__(self, site: _Site, rows: int) -> None:
-        self.site, self.rows, self.reached = site, rows, False
+    def __init__(self, site: _Site, rows: int, samples: int) -> None:
+        self.site, self.rows, self.samples, self.reached = site, rows, samples, False
 
 
 class _Nesting(threading.local):
@@ -71,7 +73,7 @@ class Calls:
         self._torch, self._config, self._lines = torch, config, lines
         self._progress, self._parameters, self._on_call = progress, parameters, on_call
         self._nesting = _Nesting()
-        self._sites: dict[tuple[Any, int, str], _Site] = {}
+        self._sites: dict[tuple[Any, int, str, bool], _Site] = {}
         self._phases: list[dict[str, Any]] = []
         self._rows_trained = 0
 
@@ -115,8 +117,11 @@ class Calls:
         return before, after
 
     def _begin(self, module: Any, args: Any, caller: FrameType) -> "_Call | None":
-        if self._torch._C._current_graph_task_id() != -1:
+        native = self._torch._C
+        if native._current_graph_task_id() != -1:
             return None  # recomputation inside a backward pass is no call of the program's
+        if native._get_tracing_state() is not None:
+            return None  # whatever is done while torch.jit traces would become part of the graph
         grad, train = self._torch.is_grad_enabled(), bool(module.training)
         # A global pre-hook is not given keyword arguments; they stand in the frame that calls it.
         inputs = list(_tensors((args, caller.f_locals.get("kwargs")), self._torch.Tensor, limit=1))
@@ -125,7 +130,7 @@ class Calls:
         if first is not None:
             rows = int(first.shape[0]) if first.dim() else 1
         trained = self._parameters.see(module)
-        site = self._site(module, caller)
+        site = self._site(module, train, caller)
         site.calls += 1
         site.grad_calls += grad
         site.eval_calls += not train
@@ -135,14 +140,15 @@ class Calls:
         self._on_call()
         # Rows count as samples where they enter from outside: not the output of another trained module.
         is_sample = trained and (first is None or not first.requires_grad)
-        return _Call(site, rows if is_sample else 0)
+        return _Call(site, rows, rows if is_sample else 0)
 
-    def _site(self, module: Any, caller: FrameType) -> _Site:
+    def _site(self, module: Any, train: bool, caller: FrameType) -> _Site:
+        """The counts for this line, module class and mode: one line may train and evaluate in turn."""
         frame = user_frame(caller)
         name = type(module).__name__
         if frame is None:
-            return self._sites.setdefault((None, 0, name), _Site("?", 0, "?", name))
-        key = (frame.f_code, frame.f_lineno, name)
+            return self._sites.setdefault((None, 0, name, train), _Site("?", 0, "?", name))
+        key = (frame.f_code, frame.f_lineno, name, train)
         site = self._sites.get(key)
         if site is None:
             file = self._config.original(frame.f_code.co_filename)
@@ -167,14 +173,18 @@ class Calls:
 
     def _watch(self, output: Any, call: _Call) -> None:
         for tensor in _tensors(output, self._torch.Tensor, limit=OUTPUTS_WATCHED):
-            if tensor.requires_grad:
+            if tensor.requires_grad and tensor.grad_fn is not None:
                 tensor.register_hook(lambda _gradient: self._reached(call))
+            elif tensor.requires_grad:
+                # A module that hands out its own parameter: a hook would stay on it for good, so it counts as trained.
+                self._reached(call)
 
     def _reached(self, call: _Call) -> None:
         if not call.reached:
             call.reached = True
             call.site.reached_calls += 1
-            self._rows_trained += call.rows
+            call.site.reached_rows += call.rows
+            self._rows_trained += call.samples
 
     def take_samples(self) -> "int | None":
         """Rows whose gradient came back since the last call; None if no outermost module was seen at all."""

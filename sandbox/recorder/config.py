@@ -29,6 +29,7 @@ class Config:
     seed: int
     updates: int | None
     capacity_bytes: int | None
+    unlimited: bool
     history_entries: int
     card: str | None
 
@@ -54,6 +55,7 @@ def read_config(path: str) -> Config:
         seed=raw["seed"],
         updates=raw["updates"],
         capacity_bytes=raw["capacity_bytes"],
+        unlimited=raw["unlimited"],
         history_entries=raw["history_entries"],
         card=raw["card"],
     )

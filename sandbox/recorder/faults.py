@@ -23,19 +23,30 @@ def is_oom(error: BaseException) -> bool:
     return False
 
 
+def message_of(error: BaseException) -> str:
+    """The exception's text; its own `__str__` may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
+
+
 def describe(error: BaseException, config: Config) -> "dict[str, Any]":
     """The fields of `ExceptionInfo`: type, message, and the innermost line of the program's own files."""
     file, line, function = _where(error.__traceback__)
     if isinstance(error, SyntaxError) and error.filename:
         file, line, function = error.filename, error.lineno, None
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:
+        text = ""
     kind = type(error)
     module = kind.__module__
     return {
         "type": kind.__qualname__
         if module in ("builtins", "__main__")
         else f"{module}.{kind.__qualname__}",
-        "message": str(error)[:TEXT_LIMIT],
+        "message": message_of(error)[:TEXT_LIMIT],
         "file": config.original(file) if file else None,
         "line": line,
         "function": function,

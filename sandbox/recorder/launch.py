@@ -1,11 +1,13 @@
 """Runs a script or module as `__main__`, as `python script.py` and `python -m module` do."""
 
 import builtins
-import importlib.util
+import runpy
 import sys
+import traceback
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from .config import Program
@@ -20,35 +22,30 @@ class StopAfterUpdates(BaseException):
 
 def run(program: Program) -> None:
     """Execute the program in a fresh `__main__`. What it raises comes through."""
-    code, main = _script(program) if program.kind == "script" else _module(program)
+    if program.kind == "module":
+        _run_module(program)
+    else:
+        _run_script(program)
+
+
+def _run_script(program: Program) -> None:
+    path = program.target
+    sys.argv = [program.typed, *program.args]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    loader = SourceFileLoader("__main__", path)
+    main = _new_main(__file__=path, __loader__=loader, __spec__=None, __package__=None)
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
 
 
-def _script(program: Program) -> tuple[CodeType, ModuleType]:
-    path = program.target
-    sys.argv = [program.typed, *program.args]
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    main = _new_main(__file__=path, __loader__=SourceFileLoader("__main__", path), __spec__=None)
-    main.__package__ = None
-    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), main
-
-
-def _module(program: Program) -> tuple[CodeType, ModuleType]:
+def _run_module(program: Program) -> None:
+    """What the interpreter itself calls for `-m`: the same messages, frames and `sys.argv[0]`."""
     sys.argv = ["-m", *program.args]
     sys.path.insert(0, str(Path.cwd()))
-    spec = importlib.util.find_spec(program.target)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = importlib.util.find_spec(program.target + ".__main__")
-    loader: Any = spec.loader if spec is not None else None
-    code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None
-    if spec is None or code is None:
-        # The words that python itself uses.
-        sys.exit(f"{sys.executable}: No module named {program.target}")
-    sys.argv[0] = spec.origin or program.target
-    main = _new_main(__file__=spec.origin, __cached__=spec.cached, __loader__=loader, __spec__=spec)
-    main.__package__ = spec.parent
-    return code, main
+    sys.modules["__main__"] = _new_main(__spec__=None)
+    run_as_main: Callable[[str], None] = runpy._run_module_as_main  # type: ignore[attr-defined]
+    run_as_main(program.target)
 
 
 def _new_main(**attributes: Any) -> ModuleType:
@@ -87,4 +84,19 @@ def strip_own_frames(error: BaseException) -> None:
 
 def show(error: BaseException) -> None:
     """Print an uncaught exception as the interpreter would, through the program's own excepthook."""
-    sys.excepthook(type(error), error, error.__traceback__)
+    hook = getattr(sys, "excepthook", None)
+    if hook is None:
+        print("sys.excepthook is missing", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+        return
+    try:
+        hook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as failed:
+        strip_own_frames(failed)
+        failed.__context__ = None
+        print("Error in sys.excepthook:", file=sys.stderr)
+        traceback.print_exception(type(failed), failed, failed.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)

@@ -1,10 +1,12 @@
 """One recorded run: wires the hooks when the program imports torch, runs it, and writes the end."""
 
+import atexit
 import contextlib
 import os
 import platform
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +42,7 @@ class Session:
         self._parameters: Parameters | None = None
         self._virtual: Any = None
         self._numpy: str | None = None
+        self.interrupted = False
 
     def start(self) -> None:
         """Seed, and wait for torch and numpy. They are not imported: the program decides whether and when."""
@@ -73,7 +76,8 @@ class Session:
         folder = Path(__file__).resolve().parent.parent / "virtual"
         package = load_package(VIRTUAL_NAME, folder)
         try:
-            self._virtual = package.install(self.config.card, self.config.capacity_bytes)
+            endless = {"unlimited": True} if self.config.unlimited else {}
+            self._virtual = package.install(self.config.card, self.config.capacity_bytes, **endless)
         except package.Unsupported as error:
             self.lines.write("unavailable", reason=f"the virtual GPU cannot work here: {error}")
             sys.stdout.flush()
@@ -93,6 +97,7 @@ class Session:
             take_samples=calls.take_samples,
             after_update=lambda: self._after_update(memory),
             limit=self.config.updates,
+            stop_at_once=self._stop_at_once,
             device_events=self._virtual is None,
         )
         hooks = (("memory", memory), ("losses", losses), ("calls", calls), ("updates", updates))
@@ -114,13 +119,30 @@ class Session:
         memory.label()
         memory.write_peak(at_most_every_second=True)
 
+    def _stop_at_once(self) -> None:
+        """End the process here and now: the program would not let itself be stopped by an exception."""
+        self.finish(StopAfterUpdates())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def die_of_interrupt(self) -> None:
+        """What the interpreter does at the very end after Ctrl-C: die of the signal, so that the caller sees it."""
+        if self.interrupted:
+            sys.stdout.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def raised(self, error: BaseException) -> None:
+        """Write what ended the main module, if it is a failure."""
+        if not isinstance(error, StopAfterUpdates) and not _is_clean_exit(error):
+            described = faults.describe(error, self.config)
+            self.lines.write("raised", exception=described, oom=faults.is_oom(error))
+
     def finish(self, error: "BaseException | None") -> None:
-        """Write how the program ended and everything that is only known at the end."""
+        """Write everything that is only known at the end."""
         oom = error is not None and faults.is_oom(error)
         stopped = isinstance(error, StopAfterUpdates)
-        if error is not None and not stopped and not _is_clean_exit(error):
-            described = faults.describe(error, self.config)
-            self.lines.write("raised", exception=described, oom=oom)
         memory = self._memory
         parts = [
             self._updates.finish if self._updates else None,
@@ -157,9 +179,12 @@ def _is_clean_exit(error: BaseException) -> bool:
 def main(config_path: str) -> None:
     """Run the program and leave as it would have left.
 
-    Imports that the recorder needs are done by now; nothing of ours is on `sys.path`.
+    The order is the interpreter's own: the traceback, then the threads that are still at work, then exit handlers. The
+    end is written between the last two, when all the work is done and the program's objects are still alive.
     """
     session = Session(read_config(config_path))
+    # Registered before the program's own handlers, so it runs after all of them.
+    atexit.register(session.die_of_interrupt)
     session.start()
     error: BaseException | None = None
     try:
@@ -167,20 +192,31 @@ def main(config_path: str) -> None:
     except BaseException as caught:
         error = caught
         strip_own_frames(error)
-    session.finish(error)
-    _leave(error)
+        session.lines.guarded(session.raised)(error)
+    code = _show(error)
+    _wait_for_threads()
+    session.lines.guarded(session.finish)(error)
+    session.interrupted = isinstance(error, KeyboardInterrupt)
+    sys.exit(code)
 
 
-def _leave(error: "BaseException | None") -> None:
-    """Exit code and traceback as without us; exit handlers of the program run after this, as they would."""
+def _show(error: "BaseException | None") -> int:
+    """Print what the interpreter would print of an uncaught exception; the exit code that it would leave with."""
     if error is None or isinstance(error, StopAfterUpdates):
-        return
+        return 0
     if isinstance(error, SystemExit):
-        raise error
+        if error.code is None:
+            return 0
+        if isinstance(error.code, int):
+            return error.code
+        print(error.code, file=sys.stderr)
+        return 1
     show(error)
-    if isinstance(error, KeyboardInterrupt):
-        # What python itself does after the traceback: die of the signal, so that the caller sees it.
-        sys.stdout.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    sys.exit(1)
+    return 1
+
+
+def _wait_for_threads() -> None:
+    """Join what the interpreter joins before exit handlers run: a program may train in a thread."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()

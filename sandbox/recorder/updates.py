@@ -21,6 +21,7 @@ class _Waiting:
     index: int
     roots: "list[Pending]"
     samples: "int | None"
+    gradients: int
     began: "_Mark"
     ended: "_Mark"
 
@@ -56,11 +57,14 @@ class Updates:
         take_samples: Callable[[], "int | None"],
         after_update: Callable[[], None],
         limit: "int | None",
+        stop_at_once: Callable[[], None],
         device_events: bool,
     ) -> None:
         self._torch, self._lines, self._progress, self._losses = torch, lines, progress, losses
         self._take_samples, self._after_update = take_samples, after_update
         self._limit, self._device_events = limit, device_events
+        self._stop_at_once = stop_at_once
+        self._gradients = 0
         self._steps = torch.utils.weak.WeakIdKeyDictionary()
         self._waiting: deque[_Waiting] = deque()
         self._last: _Mark | None = None
@@ -72,6 +76,9 @@ class Updates:
         optimizer.register_optimizer_step_post_hook(self._on_step)
 
     def _on_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._limit is not None and self._progress.updates >= self._limit:
+            self._stop_at_once()  # the program caught our exception (`except:`) and went on
+        self._gradients += self._lines.guarded(count_gradients)(optimizer) or 0
         if not self._lines.guarded(self._is_new_update)(optimizer):
             return
         self._progress.updates += 1
@@ -82,7 +89,9 @@ class Updates:
 
     def _is_new_update(self, optimizer: Any) -> bool:
         """Whether this step takes the optimizer's first parameter further than any parameter has come."""
-        parameter = optimizer.param_groups[0]["params"][0]
+        parameter = next((p for group in optimizer.param_groups for p in group["params"]), None)
+        if parameter is None:
+            return False
         count = self._steps.get(parameter, 0) + 1
         self._steps[parameter] = count
         return bool(count > self._progress.updates)
@@ -95,11 +104,12 @@ class Updates:
                 index=self._progress.updates,
                 roots=self._losses.take(),
                 samples=self._take_samples(),
+                gradients=self._gradients,
                 began=began,
                 ended=mark,
             )
         )
-        self._last = mark
+        self._last, self._gradients = mark, 0
         self._write_passed()
 
     def _mark(self) -> _Mark:
@@ -123,6 +133,7 @@ class Updates:
                 index=update.index,
                 loss=total(update.roots),
                 samples=update.samples,
+                gradients=update.gradients,
                 seconds=None if first else update.ended.seconds_since(update.began),
             )
 
@@ -131,3 +142,8 @@ class Updates:
         if self._device_events and self._torch.cuda.is_initialized():
             self._torch.cuda.synchronize()
         self._write_passed()
+
+
+def count_gradients(optimizer: Any) -> int:
+    """How many of an optimizer's parameters have a gradient."""
+    return sum(p.grad is not None for group in optimizer.param_groups for p in group["params"])

@@ -24,7 +24,7 @@ PARAMETERS = (
 SITES = (
     CallSite(
         file="/p/train.py", line=9, function="train", module="Net",
-        calls=3, grad_calls=3, eval_calls=0, reached_calls=3, rows=24,
+        calls=3, grad_calls=3, eval_calls=0, reached_calls=3, rows=24, reached_rows=24,
     ),
     CallSite(
         file="/p/train.py", line=20, function="evaluate", module="Net",
@@ -58,6 +58,7 @@ def make_run() -> Callable[..., RunRecord]:
             "updates": 3,
             "losses": (3.0, 2.0, 1.0),
             "samples_per_update": (8, 8, 8),
+            "gradients_per_update": (1, 1, 1),
             "step_seconds": (None, 0.1, 0.1),
             "parameters": PARAMETERS,
             "call_sites": SITES,

@@ -21,7 +21,7 @@ PROGRAMS = {
     "atexit": "import atexit; atexit.register(print, 'last'); print('first'); 1 / 0",
     "hook": "import sys; sys.excepthook = lambda *a: print('mine', a[0].__name__); 1 / 0",
     "printed": "import traceback\ntry:\n    1 / 0\nexcept Exception:\n    traceback.print_exc()",
-    "thread": "import threading; t = threading.Thread(target=print, args=('late',)); t.start(); print('main')",
+    "thread": "import threading, time\nthreading.Timer(0.3, print, ['late']).start()\nprint('main')",
     "sibling": "import helper; print(helper.__file__)",
     "pickled": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__module__)",
     "main_module": "import sys; print(sys.modules['__main__'].__file__, sys.modules['__main__'].__spec__)",
@@ -31,6 +31,16 @@ PROGRAMS = {
         def work(x): return x + 1
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(1) as pool: print(pool.map(work, [1, 2]))
+    """,
+    "excepthook_raises": "import sys\ndef hook(*a): raise ValueError('hook')\nsys.excepthook = hook\n1 / 0",
+    "excepthook_gone": "import sys\ndel sys.excepthook\n1 / 0",
+    "bad_str": "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
+    "exit_bad": "import sys; sys.exit([1, 2])",
+    "closes_descriptors": """
+        import os
+        os.closerange(3, 4096)
+        with open("x", "w") as file: print(file.fileno())
+        print(repr(open("x").read()))
     """,
     "recursion": "def f(): f()\ntry:\n    f()\nexcept RecursionError: print('deep')",
     "interrupt": "raise KeyboardInterrupt",
@@ -67,25 +77,23 @@ def test_script(record, project: Path, name: str) -> None:
     )
 
 
-def test_module(record, project: Path) -> None:
+@pytest.mark.parametrize(
+    "module", ["pkg.train", "pkg", "pkg.broken", "pkg.none", "none.at.all", "empty", "program"]
+)
+def test_module(record, project: Path, module: str) -> None:
     package = project / "pkg"
     package.mkdir()
+    (project / "empty").mkdir()
+    (project / "empty" / "__init__.py").write_text("")
     (package / "__init__.py").write_text("")
     (package / "train.py").write_text(
         "import sys\nfrom . import __name__ as n\nprint(n, __name__, __package__, __spec__.name, sys.argv)\n1 / 0"
     )
+    (package / "broken.py").write_text("def f(:\n")
     (package / "__main__.py").write_text("print('package', __name__)")
-    for module in ("pkg.train", "pkg"):
-        expected = plain(project, "-m", module, "a")
-        got = record("", "a", module=module, environment={})
-        assert got.stdout == expected.stdout
-        # `python -m` shows two frames of runpy; we run no runpy, so there are none to show.
-        assert got.stderr.splitlines()[-2:] == expected.stderr.splitlines()[-2:]
-        assert got.record.exit_code == expected.returncode
-
-
-def test_missing_module(record, project: Path) -> None:
-    expected = plain(project, "-m", "no_such_module")
-    got = record("", module="no_such_module", environment={})
+    (project / "program.py").write_text("")
+    expected = plain(project, "-m", module, "a")
+    got = record("", "a", module=module, environment={})
+    assert got.stdout == expected.stdout
     assert got.stderr == expected.stderr
-    assert got.record.exit_code == expected.returncode == 1
+    assert got.record.exit_code == expected.returncode

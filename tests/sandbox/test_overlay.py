@@ -12,22 +12,13 @@ def test_roots_are_the_work_trees_of_cwd_and_script_outermost_only(tmp_path: Pat
     for folder in (scripts, other):
         folder.mkdir(parents=True)
     tops = {repo: repo, scripts: repo, other: None}
-    assert overlay.program_roots(repo, scripts / "train.py", tops) == (repo,)
-    assert overlay.program_roots(other, scripts / "train.py", tops) == (other, repo)
-    assert overlay.program_roots(tmp_path, scripts / "train.py", {}) == (tmp_path,)
+    assert overlay.program_roots({repo, scripts}, tops) == (repo,)
+    assert overlay.program_roots({other, scripts}, tops) == (other, repo)
+    assert overlay.program_roots({tmp_path, scripts}, {}) == (tmp_path,)
 
 
 def test_system_folders_are_never_a_root() -> None:
-    assert overlay.program_roots(Path("/"), None, {}) == ()
-
-
-def test_scratch_lies_outside_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    inside = overlay.scratch_folder([], "x")
-    assert inside.is_relative_to(tmp_path)
-    outside = overlay.scratch_folder([tmp_path], "x")
-    assert not outside.is_relative_to(tmp_path)
-    outside.rmdir()
+    assert overlay.program_roots({Path("/")}, {}) == ()
 
 
 def test_changed_files_lie_in_the_upper_layer_with_the_original_mode(tmp_path: Path) -> None:
@@ -76,3 +67,19 @@ def test_too_large_a_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(overlay, "COPY_LIMIT_BYTES", 4095)
     with pytest.raises(SandboxError, match="too much to copy"):
         overlay.copy_into(overlay.make_layers([root], scratch, {}))
+
+
+def test_mounts_below_a_root_get_layers_of_their_own(tmp_path: Path) -> None:
+    root = tmp_path / "proj"
+    data, deep = root / "my data", root / "my data" / "deep"
+    deep.mkdir(parents=True)
+    (root / "proc").mkdir()
+    escaped = str(data).replace(" ", "\\040")
+    lines = [
+        f"36 35 98:0 / {escaped} rw,noatime - ext4 /dev/sda1 rw",
+        f"37 35 98:0 / {escaped}/deep rw - tmpfs tmpfs rw",
+        f"38 35 98:0 / {root}/proc rw - proc proc rw",
+        f"39 35 98:0 / {tmp_path} rw - ext4 /dev/sdb rw",
+        f"40 35 98:0 / {root} rw - ext4 /dev/sdc rw",
+    ]
+    assert overlay.with_mounts_below([root], "\n".join(lines)) == (root, data, deep)

@@ -101,6 +101,77 @@ def test_processes_left_behind_are_ended(record):
         pytest.fail("the child is still alive")
 
 
+def test_sessions_left_behind_are_ended_too(record):
+    source = """
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+        print(child.pid)
+    """
+    done = record(source)
+    pid = int(done.stdout)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_bytes_that_are_no_text_lose_no_record(record, project: Path):
+    odd = os.fsdecode(b"\xe9.txt")
+    source = f"""
+        import sys
+        open({odd!r}, "w").write("x")
+        raise ValueError({odd!r} + sys.argv[1])
+    """
+    done = record(source, odd)
+    assert done.record.exception.type == "ValueError"
+    again = type(done.record).from_json(done.record.to_json())
+    assert again.outcome == "failed"
+    assert len(again.written_files) == 1 if again.isolation.files == "overlay" else True
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can fill a file system of its own")
+def test_a_full_disk_ends_the_recording_and_not_the_program(record, tmp_path: Path, monkeypatch):
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=True)
+    try:
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(small))
+        source = """
+            from _headroom_recorder.lines import Lines
+            import gc
+            (lines,) = [o for o in gc.get_objects() if type(o).__name__ == "Lines"]
+            for index in range(3000): lines.write("note", text="x" * 100)
+            print("done")
+            raise SystemExit(4)
+        """
+        done = record(source)
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert done.stdout == "done\n" and done.stderr == ""
+    assert done.record.exit_code == 4
+
+
+@overlay_only
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount below the project")
+def test_what_is_mounted_below_the_folder_is_seen_and_copied_on_write(record, project: Path):
+    data = project / "my,data:set"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", data], check=True)
+    try:
+        (data / "set.txt").write_text("mounted")
+        source = """
+            from pathlib import Path
+            path = Path("my,data:set/set.txt")
+            print(path.read_text())
+            path.write_text("changed")
+            print(path.read_text())
+        """
+        done = record(source)
+        kept = (data / "set.txt").read_text()
+    finally:
+        subprocess.run(["umount", data], check=True)
+    assert done.stdout == "mounted\nchanged\n"
+    assert kept == "mounted"
+    assert done.record.written_files == (str(data / "set.txt"),)
+
+
 @overlay_only
 def test_writes_stay_in_the_sandbox_and_are_listed(record, project: Path):
     (project / "data.txt").write_text("mine")
@@ -141,14 +212,16 @@ def test_without_overlays_a_copy_does_the_same(record, project: Path, monkeypatc
         process, "abilities", lambda: Abilities(overlay=False, mounts=mounts, network=False)
     )
     (project / "data.txt").write_text("mine")
+    (project / "venv").mkdir()
+    (project / "venv" / "tool.txt").write_text("tool")
     source = """
         from pathlib import Path
         Path("data.txt").write_text("theirs")
-        print(Path("data.txt").read_text())
+        print(Path("data.txt").read_text(), Path("venv/tool.txt").read_text())
         raise ValueError
     """
     done = record(source)
-    assert done.stdout == "theirs\n"
+    assert done.stdout == "theirs tool\n"
     assert (project / "data.txt").read_text() == "mine"
     assert done.record.isolation.files == "copy"
     assert done.record.isolation.network == "not isolated"

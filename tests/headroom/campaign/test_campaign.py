@@ -95,8 +95,9 @@ class Bench:
                 fields["peak_allocated_bytes"], self.peaks.get(line, 10 * GIB)
             )
             fields.update(self.records.get(line, {}))
-        if request.capacity_bytes is None and fields.get("outcome") == "oom":
-            fields.update(outcome="completed", oom=None, updates=3, losses=(3.0, 2.0, 1.0))
+        fits = request.capacity_bytes is None and (request.device == "cuda" or request.unlimited)
+        if fits and fields.get("outcome") == "oom":
+            fields = {"peak_allocated_bytes": fields["peak_allocated_bytes"]}
         if request.device == "virtual":
             fields["losses"] = (None, None, None)
         if request.purpose == "trace":
@@ -188,6 +189,43 @@ def test_under_a_cap_the_original_is_run_with_the_whole_card_for_comparison(benc
     assert result.reference == "the original with the whole card"
     assert result.before_is_lower_bound
     assert result.target_bytes == 8 * GIB
+
+
+def test_where_the_card_has_no_more_the_virtual_gpu_shows_the_rest_of_the_original(bench):
+    bench.before = {"outcome": "oom", "oom": OOM, "updates": 0, "losses": (), "samples_per_update": (),
+                    "gradients_per_update": (), "call_sites": ()}  # fmt: skip
+    bench.peaks = {"a = 1": 5 * GIB}
+    real = bench.answer
+
+    def answer(request: RunRequest) -> RunRecord:
+        record: RunRecord = real(request)
+        if request.device == "cuda" and not request.changed_files:
+            return record.model_copy(update=bench.before)
+        return record
+
+    bench.sandbox = ScriptedSandbox(answer)
+    result = bench.run("a = 1")
+    assert [request.unlimited for request in bench.sandbox.requests] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert (result.verdict, result.equivalence, result.target_met) == ("measured", "unproven", True)
+    assert result.checks[-1].name == "whole run, on the virtual GPU"
+    blind = bench.run("a = 1", screening=False)
+    assert (blind.verdict, blind.kept, blind.patch) == ("insufficient_evidence", None, "")
+
+
+def test_work_that_changes_on_the_virtual_gpu_costs_no_hardware(bench):
+    bench.peaks = {"a = 1": 5 * GIB}
+    bench.records = {"a = 1": {"gradients_per_update": (1, 1, 0)}}
+    result = bench.run("a = 1")
+    assert result.trials[0].verdict.why == (
+        "screened out: it changes the work: gradients: 0 parameters had one instead of 1 update 3"
+    )
+    assert ("cuda", "measure", True) not in bench.asked()
 
 
 def test_steps_on_the_way_add_up_and_the_diff_is_against_the_users_file(bench):

@@ -3,7 +3,7 @@ import pytest
 from headroom.campaign.target import describe_target, parse_target, resolve_target
 from headroom.errors import UserError
 from headroom.records.contract import Target
-from headroom.records.run import Parameter
+from headroom.records.run import OomInfo, Parameter
 from headroom.units import GIB
 
 
@@ -31,6 +31,11 @@ def test_auto_is_fit_after_an_out_of_memory_error_and_seventy_percent_otherwise(
     auto = Target(kind="auto")
     assert resolve_target(auto, make_run(outcome="oom")) is None
     assert resolve_target(auto, make_run()) == 7 * GIB
+    caught = OomInfo(
+        count=2, requested_bytes=GIB, live_bytes=GIB, reserved_bytes=GIB,
+        device_free_bytes=0, device_total_bytes=GIB, update=1,
+    )  # fmt: skip
+    assert resolve_target(auto, make_run(oom=caught)) is None
 
 
 def test_shares_are_of_the_controls_peak(make_run) -> None:

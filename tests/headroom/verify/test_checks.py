@@ -2,6 +2,7 @@ import pytest
 
 from headroom.verify.checks import (
     check_evaluation,
+    check_gradients,
     check_losses,
     check_parameters,
     check_samples,
@@ -57,6 +58,23 @@ def test_evaluation_that_was_skipped_or_shortened_fails(make_run, change_site) -
     more = change_site(original, "evaluate", rows=128)
     assert check_evaluation(original, more).passed is False
     assert check_evaluation(original.model_copy(update={"outcome": "oom"}), more).passed is True
+
+
+def test_a_gradient_that_no_longer_comes_back_to_a_call_fails(make_run, change_site) -> None:
+    cut = change_site(make_run(), "train", reached_calls=1, reached_rows=8)
+    check = check_gradients(make_run(), cut)
+    assert check.passed is False
+    assert (check.value, check.expected) == ("a gradient came back to 8 rows", "24 rows")
+    assert check.where == "Net called in train"
+    early = make_run(outcome="oom")
+    assert check_gradients(early, cut).passed is False
+    assert check_gradients(change_site(early, "train", reached_rows=8), make_run()).passed is True
+
+
+def test_parameters_without_a_gradient_fail_at_their_update(make_run) -> None:
+    check = check_gradients(make_run(), make_run(gradients_per_update=(1, 0, 1)))
+    assert (check.passed, check.where) == (False, "update 2")
+    assert check_gradients(make_run(gradients_per_update=()), make_run()).passed is None
 
 
 def test_losses_bitwise(make_run) -> None:

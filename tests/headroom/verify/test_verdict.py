@@ -3,6 +3,7 @@ import pytest
 from headroom.records.contract import Policy
 from headroom.records.run import OomInfo
 from headroom.units import GIB
+from headroom.verify.checks import compare_work
 from headroom.verify.verdict import Originals, judge, target_met
 
 OOM = OomInfo(
@@ -52,7 +53,7 @@ def test_changed_work_is_rejected_by_name_however_low_the_peak(
     fewer = change_site(make_run(peak_allocated_bytes=GIB), "evaluate", rows=1)
     verdict = judge(make_contract(), originals(make_run()), fewer, 7 * GIB)
     assert (verdict.word, verdict.equivalence, verdict.kept) == ("rejected", "changed", False)
-    assert verdict.why.startswith("evaluation changed")
+    assert verdict.why.startswith("it changes the work: evaluation: 1 rows instead of 64 rows")
 
 
 def test_a_peak_that_did_not_fall_is_rejected(make_run, make_contract) -> None:
@@ -95,6 +96,28 @@ def test_completing_is_progress_where_the_original_ran_out_of_memory(
     assert (verdict.target_met, verdict.kept, verdict.equivalence) == (True, True, "unproven")
     whole = judge(make_contract(), originals(control, reference=make_run()), make_run(), None)
     assert whole.equivalence == "bitwise"
+
+
+def test_nothing_is_kept_where_nothing_of_the_training_could_be_compared(
+    make_run, make_contract
+) -> None:
+    control = make_run(
+        outcome="oom", updates=0, losses=(), samples_per_update=(), gradients_per_update=()
+    )
+    verdict = judge(make_contract(), originals(control), make_run(), None)
+    assert (verdict.word, verdict.kept, verdict.target_met) == (
+        "insufficient_evidence",
+        False,
+        True,
+    )
+    assert "before its first update" in verdict.why
+    screened = compare_work(make_run(), make_run())
+    seen = judge(make_contract(), originals(control), make_run(), None, screened)
+    assert (seen.word, seen.kept, seen.equivalence) == ("measured", True, "unproven")
+    assert seen.checks[-1].value == "parameters, updates, samples, gradients, evaluation equal"
+    # A program that only evaluates has no training to compare.
+    no_training = {"updates": 0, "losses": (), "samples_per_update": (), "gradients_per_update": ()}
+    assert judge(make_contract(), originals(control), make_run(**no_training), None).kept
 
 
 def test_an_out_of_memory_error_that_was_caught_is_no_fit(make_run) -> None:

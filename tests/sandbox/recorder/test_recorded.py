@@ -171,6 +171,7 @@ def test_call_sites_tell_training_from_evaluation_by_the_gradient(record, torch_
     assert (careful.calls, careful.grad_calls, careful.reached_calls, careful.rows) == (1, 0, 0, 9)
     assert train.module == "Linear"
     assert train.file.endswith("program.py") and train.line == 7
+    assert (train.reached_rows, evaluate.reached_rows) == (12, 0)
     assert [(p.train, p.grad, p.calls) for p in done.phases] == [
         (True, True, 3),
         (False, True, 2),
@@ -307,3 +308,110 @@ def test_a_traceback_through_backward_shows_no_frame_of_ours(record, torch_pytho
     assert "bad backward" in done.stderr
     assert "recorder" not in done.stderr
     assert done.record.exception.line == 7
+
+
+def test_one_line_that_trains_and_evaluates_has_two_records(record, torch_python):
+    source = """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        def run_epoch(train):
+            model.train(train)
+            for _ in range(2):
+                out = model(torch.ones(4, 2))
+                if train: out.sum().backward(); optimizer.step()
+        run_epoch(True); run_epoch(False)
+    """
+    sites = record(source, python=torch_python).record.call_sites
+    assert [(s.line, s.calls, s.eval_calls, s.reached_calls) for s in sites] == [
+        (8, 2, 0, 2),
+        (8, 2, 2, 0),
+    ]
+
+
+def test_gradients_are_counted_at_each_update(record, torch_python):
+    source = """
+        import torch
+        first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], 0.1)
+        for step in range(3):
+            hidden = first(torch.ones(4, 2))
+            second(hidden.detach() if step == 1 else hidden).sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    assert record(source, python=torch_python).record.gradients_per_update == (4, 2, 4)
+
+
+def test_tracing_is_left_alone(record, torch_python):
+    source = """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+        traced = torch.jit.trace(model, torch.ones(2, 3))
+        print(traced(torch.zeros(5, 3)).shape)
+    """
+    done = record(source, python=torch_python)
+    assert done.stdout == "torch.Size([5, 3])\n"
+    assert "recorder" not in done.stderr and "TracerWarning" not in done.stderr
+
+
+def test_a_module_that_hands_out_its_parameter_gets_no_hook_on_it(record, torch_python):
+    source = """
+        import torch
+        class Prompt(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tokens = torch.nn.Parameter(torch.ones(4, 2))
+            def forward(self): return self.tokens
+        prompt = Prompt()
+        optimizer = torch.optim.SGD(prompt.parameters(), 0.1)
+        for _ in range(5):
+            prompt().sum().backward(); optimizer.step()
+        print(prompt.tokens._backward_hooks)
+    """
+    done = record(source, python=torch_python)
+    assert done.stdout == "None\n"
+    assert done.record.call_sites[0].reached_calls == 5
+
+
+def test_a_bare_except_does_not_outlive_the_updates_asked_for(record, torch_python):
+    source = """
+        import torch
+        w = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.SGD([w], 0.1)
+        for step in range(50):
+            try:
+                w.sum().backward(); optimizer.step()
+            except:
+                print("skipped", step)
+    """
+    done = record(source, python=torch_python, updates=3)
+    assert (done.record.updates, done.record.stopped_after_updates) == (3, True)
+    assert done.record.outcome == "completed"
+    assert done.stdout == "skipped 2\n"
+
+
+def test_an_empty_parameter_group_hides_no_update(record, torch_python):
+    source = """
+        import torch
+        w = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.SGD([{"params": []}, {"params": [w]}], 0.1)
+        for _ in range(3): w.sum().backward(); optimizer.step()
+    """
+    assert record(source, python=torch_python).record.updates == 3
+
+
+def test_training_in_a_thread_is_recorded_to_its_end(record, torch_python):
+    source = """
+        import threading, time, torch
+        def train():
+            model = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for _ in range(3):
+                time.sleep(0.1)
+                model(torch.ones(4, 2)).sum().backward(); optimizer.step()
+        threading.Thread(target=train).start()
+        print("main is done")
+    """
+    done = record(source, python=torch_python).record
+    assert done.updates == 3
+    assert done.call_sites[0].reached_calls == 3
