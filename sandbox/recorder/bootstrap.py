@@ -20,14 +20,21 @@ def load_package(name: str, folder: Path) -> ModuleType:
     return module
 
 
-def main() -> None:
-    """Load the recorder and hand over to it. Our folder leaves `sys.path` before any of the user's code runs."""
+def load_recorder() -> ModuleType:
+    """The recorder's session. Our folder leaves `sys.path` before any of the user's code runs."""
     folder = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if entry != str(folder)]
     load_package(PRIVATE_NAME, folder)
-    session = importlib.import_module(f"{PRIVATE_NAME}.session")
-    session.main(sys.argv[1])
+    return importlib.import_module(f"{PRIVATE_NAME}.session")
 
 
 if __name__ == "__main__":
-    main()
+    # In no function: see `launch.load`.
+    _recorder = load_recorder()
+    _session = _recorder.begin(sys.argv[1])
+    _error: "BaseException | None" = None
+    try:
+        exec(*_recorder.load(_session.config.program))
+    except BaseException as _caught:
+        _error = _caught
+    _recorder.leave(_session, _error)

@@ -1,13 +1,12 @@
 """Outermost module calls: where they are made, in which mode, with how many rows, and whether a gradient came back."""
 
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
 from .config import Config
 from .lines import Lines
+from .outermost import OutermostCalls
 from .parameters import Parameters
 from .progress import Progress
 from .stacks import user_frame
@@ -50,16 +49,8 @@ class _Call:
         self.site, self.rows, self.samples, self.reached = site, rows, samples, False
 
 
-class _Nesting(threading.local):
-    """The modules that this thread is inside of."""
-
-    def __init__(self) -> None:
-        self.modules: list[Any] = []
-        self.call: _Call | None = None
-
-
 class Calls:
-    """Global module hooks that do next to nothing inside another module's call."""
+    """Counts outermost module calls by the line that makes them."""
 
     def __init__(
         self,
@@ -72,49 +63,16 @@ class Calls:
     ) -> None:
         self._torch, self._config, self._lines = torch, config, lines
         self._progress, self._parameters, self._on_call = progress, parameters, on_call
-        self._nesting = _Nesting()
+        self._outermost = OutermostCalls(
+            torch, begin=self._begin, end=self._watch, guarded=lines.guarded
+        )
         self._sites: dict[tuple[Any, int, str, bool], _Site] = {}
         self._phases: list[dict[str, Any]] = []
         self._rows_trained = 0
 
     def install(self) -> None:
         """Register with torch.nn for all modules."""
-        module = self._torch.nn.modules.module
-        before, after = self._hooks()
-        module.register_module_forward_pre_hook(before)
-        module.register_module_forward_hook(after, always_call=True)
-
-    def _hooks(self) -> "tuple[Callable[..., None], Callable[..., None]]":
-        """The two hooks, as closures and guarding themselves: they run for every module of every forward pass.
-
-        Inside another module's call they only keep the nesting. While torch.compile traces they do nothing, since
-        what they do would become part of the program.
-        """
-        is_compiling, nesting = self._torch.compiler.is_compiling, self._nesting
-        begin = self._lines.guarded(self._begin)
-        watch = self._lines.guarded(self._watch)
-
-        def before(module: Any, args: Any) -> None:
-            if is_compiling():
-                return
-            inside = nesting.modules
-            inside.append(module)
-            if len(inside) == 1:
-                nesting.call = begin(module, args, sys._getframe(1))
-
-        def after(module: Any, _args: Any, output: Any) -> None:
-            if is_compiling():
-                return
-            inside = nesting.modules
-            if inside and inside[-1] is module:
-                inside.pop()
-            elif not _leave(inside, module):
-                return
-            if not inside and nesting.call is not None:
-                call, nesting.call = nesting.call, None
-                watch(output, call)
-
-        return before, after
+        self._outermost.install()
 
     def _begin(self, module: Any, args: Any, caller: FrameType) -> "_Call | None":
         native = self._torch._C
@@ -188,6 +146,7 @@ class Calls:
 
     def take_samples(self) -> "int | None":
         """Rows whose gradient came back since the last call; None if no outermost module was seen at all."""
+        self._outermost.recover()
         rows, self._rows_trained = self._rows_trained, 0
         return rows if self._sites else None
 
@@ -195,15 +154,6 @@ class Calls:
         """Write call sites and phases as they stand."""
         sites = [site.as_dict() for site in self._sites.values()]
         self._lines.write("calls", sites=sites, phases=self._phases)
-
-
-def _leave(inside: "list[Any]", module: Any) -> bool:
-    """Unwind to a module whose inner calls were left without their hooks; whether it was there at all."""
-    for depth in range(len(inside) - 1, -1, -1):
-        if inside[depth] is module:
-            del inside[depth:]
-            return True
-    return False
 
 
 def _tensors(value: Any, tensor_type: type, limit: int) -> Iterator[Any]:

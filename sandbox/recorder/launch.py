@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from .config import Program
@@ -20,15 +20,15 @@ class StopAfterUpdates(BaseException):
     """Ends the program after the number of updates asked for; no `except Exception` of the user's catches it."""
 
 
-def run(program: Program) -> None:
-    """Execute the program in a fresh `__main__`. What it raises comes through."""
-    if program.kind == "module":
-        _run_module(program)
-    else:
-        _run_script(program)
+def load(program: Program) -> "tuple[CodeType, dict[str, Any]]":
+    """The code to execute and its globals, those of a fresh `__main__`. What is wrong with the program is raised.
+
+    The caller executes it: a frame of ours less is one less in every stack that the allocator's history takes.
+    """
+    return _load_module(program) if program.kind == "module" else _load_script(program)
 
 
-def _run_script(program: Program) -> None:
+def _load_script(program: Program) -> "tuple[CodeType, dict[str, Any]]":
     path = program.target
     sys.argv = [program.typed, *program.args]
     sys.path.insert(0, str(Path(path).resolve().parent))
@@ -36,16 +36,16 @@ def _run_script(program: Program) -> None:
     main = _new_main(__file__=path, __loader__=loader, __spec__=None, __package__=None)
     code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
-    exec(code, main.__dict__)
+    return code, main.__dict__
 
 
-def _run_module(program: Program) -> None:
+def _load_module(program: Program) -> "tuple[CodeType, dict[str, Any]]":
     """What the interpreter itself calls for `-m`: the same messages, frames and `sys.argv[0]`."""
     sys.argv = ["-m", *program.args]
     sys.path.insert(0, str(Path.cwd()))
     sys.modules["__main__"] = _new_main(__spec__=None)
     run_as_main: Callable[[str], None] = runpy._run_module_as_main  # type: ignore[attr-defined]
-    run_as_main(program.target)
+    return compile("run(name)", __file__, "exec"), {"run": run_as_main, "name": program.target}
 
 
 def _new_main(**attributes: Any) -> ModuleType:

@@ -70,7 +70,7 @@ class Memory:
         torch._C._cuda_attach_out_of_memory_observer(self._lines.guarded(self._on_oom))
         if self._config.trace:
             cuda.memory._record_memory_history(
-                max_entries=self._config.history_entries, stacks="python", context="all"
+                max_entries=self._config.history_entries, stacks="python", context="alloc"
             )
             self.label()
 

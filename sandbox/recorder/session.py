@@ -16,7 +16,7 @@ from .bootstrap import load_package
 from .calls import Calls
 from .config import Config, read_config
 from .imports import after_import
-from .launch import StopAfterUpdates, run, show, strip_own_frames
+from .launch import StopAfterUpdates, load, show, strip_own_frames
 from .lines import Lines
 from .losses import Losses
 from .memory import Memory
@@ -24,6 +24,8 @@ from .parameters import Parameters
 from .progress import Progress
 from .sources import source_hashes
 from .updates import Updates
+
+__all__ = ["Session", "begin", "leave", "load"]
 
 VIRTUAL_NAME = "_headroom_virtual"
 UNAVAILABLE_CODE = 125
@@ -76,8 +78,9 @@ class Session:
         folder = Path(__file__).resolve().parent.parent / "virtual"
         package = load_package(VIRTUAL_NAME, folder)
         try:
-            endless = {"unlimited": True} if self.config.unlimited else {}
-            self._virtual = package.install(self.config.card, self.config.capacity_bytes, **endless)
+            self._virtual = package.install(
+                self.config.card, self.config.capacity_bytes, unlimited=self.config.unlimited
+            )
         except package.Unsupported as error:
             self.lines.write("unavailable", reason=f"the virtual GPU cannot work here: {error}")
             sys.stdout.flush()
@@ -176,21 +179,22 @@ def _is_clean_exit(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
-def main(config_path: str) -> None:
-    """Run the program and leave as it would have left.
-
-    The order is the interpreter's own: the traceback, then the threads that are still at work, then exit handlers. The
-    end is written between the last two, when all the work is done and the program's objects are still alive.
-    """
+def begin(config_path: str) -> Session:
+    """Everything that comes before the program."""
     session = Session(read_config(config_path))
     # Registered before the program's own handlers, so it runs after all of them.
     atexit.register(session.die_of_interrupt)
     session.start()
-    error: BaseException | None = None
-    try:
-        run(session.config.program)
-    except BaseException as caught:
-        error = caught
+    return session
+
+
+def leave(session: Session, error: "BaseException | None") -> None:
+    """Leave as the program would have left, after what it raised, if anything.
+
+    The order is the interpreter's own: the traceback, then the threads that are still at work, then exit handlers. The
+    end is written between the last two, when all the work is done and the program's objects are still alive.
+    """
+    if error is not None:
         strip_own_frames(error)
         session.lines.guarded(session.raised)(error)
     code = _show(error)

@@ -36,12 +36,15 @@ __all__ = [
 ]
 
 
-def install(card: str, capacity_bytes: int | None = None) -> VirtualDevice:
+def install(
+    card: str, capacity_bytes: int | None = None, *, unlimited: bool = False
+) -> VirtualDevice:
     """Makes `card` the interpreter's only CUDA device; once per process, before CUDA is used.
 
     Args:
         card: a key of `CARDS`.
         capacity_bytes: a cap on reserved bytes, as `torch.cuda.set_per_process_memory_fraction` sets one.
+        unlimited: let memory never run out, to see a program to its end that does not fit; a cap is ignored.
 
     Raises:
         Unsupported: it cannot work here; the message is one sentence.
@@ -51,7 +54,7 @@ def install(card: str, capacity_bytes: int | None = None) -> VirtualDevice:
         raise Unsupported(reason)
     from .installation import install_device
 
-    return install_device(card, capacity_bytes)
+    return install_device(card, capacity_bytes, unlimited=unlimited)
 
 
 def is_known(tensor: Any) -> bool:

@@ -76,13 +76,20 @@ class CachingAllocator:
         total_bytes: the device's memory.
         used_elsewhere_bytes: memory on the device that is not this allocator's (context, libraries); may grow later
             through the attribute of the same name.
+        unlimited: hand out whatever is asked for, beyond the device's memory and any limit.
         history: where events are written; a new one that is off if left out.
     """
 
     def __init__(
-        self, total_bytes: int, *, used_elsewhere_bytes: int = 0, history: History | None = None
+        self,
+        total_bytes: int,
+        *,
+        used_elsewhere_bytes: int = 0,
+        unlimited: bool = False,
+        history: History | None = None,
     ) -> None:
         self.total_bytes = total_bytes
+        self.unlimited = unlimited
         self.used_elsewhere_bytes = used_elsewhere_bytes
         self.limit_bytes: int | None = None
         self.history = history if history is not None else History()
@@ -166,6 +173,8 @@ class CachingAllocator:
         )
 
     def _fits(self, size_bytes: int) -> bool:
+        if self.unlimited:
+            return True
         if self.limit_bytes is not None and self.reserved_bytes + size_bytes > self.limit_bytes:
             return False
         return size_bytes <= self.free_device_bytes

@@ -58,6 +58,11 @@ def _device_functions(dispatcher: Dispatcher) -> dict[str, Callable[..., Any]]:
         "_cuda_get_conv_benchmark_empty_cache": lambda: True,
         "_cuda_get_cudnn_benchmark_limit": lambda: 10,
         "_cuda_set_cudnn_benchmark_limit": lambda limit: None,
+        "_cuda_tunableop_is_enabled": lambda: False,
+        "_cuda_tunableop_tuning_is_enabled": lambda: False,
+        "_cuda_record_untuned_is_enabled": lambda: False,
+        "_cuda_tunableop_enable": lambda enabled: None,
+        "_cuda_tunableop_tuning_enable": lambda enabled: None,
     }
 
 

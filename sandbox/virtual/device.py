@@ -47,6 +47,7 @@ class VirtualDevice:
         card: Card,
         capacity_bytes: int | None = None,
         *,
+        unlimited: bool = False,
         error: Callable[[str], BaseException] = MemoryError,
     ) -> None:
         self.card = card
@@ -58,6 +59,7 @@ class VirtualDevice:
         self.allocator = CachingAllocator(
             card.total_memory_bytes,
             used_elsewhere_bytes=card.context_bytes,
+            unlimited=unlimited,
             history=self.history,
         )
         self._cap_bytes = capacity_bytes

@@ -58,7 +58,7 @@ class Dispatcher:
         self.tensors = tensors
         self.values: FakeValues = tensors.values
         self.report = device.report
-        self.shapes = Shapes(device.report)
+        self.shapes = Shapes(device.report, tensors.values_of)
         self.kernels = Kernels(device)
         self.generator = generator
         self.initialised = False
@@ -91,7 +91,7 @@ class Dispatcher:
             known = self._operators[overload] = (operator, self._handlers.get(operator.name))
         operator, handler = known
         if operator.number_places:
-            args = with_tensors_for_numbers(operator, args)
+            args = with_tensors_for_numbers(operator.number_places, args)
         call = Call(operator, args, kwargs)
         if handler is not None:
             result = handler(self, call)

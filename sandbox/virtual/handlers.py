@@ -54,13 +54,19 @@ def _empty_strided(dispatcher: Dispatcher, call: Call) -> Tensor:
     return dispatcher.tensors.uninitialised(tuple(size), tuple(stride), dtype)
 
 
-@handles("set_", "_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+@handles("_efficientzerotensor")
+def _zeros_without_memory(dispatcher: Dispatcher, call: Call) -> Any:
+    """The zeros that forward-mode differentiation writes for "no tangent": they have a device, but no memory.
+
+    The CPU's kernel makes them for whatever device it is given.
+    """
+    call.kwargs["device"] = torch.device("cuda", 0)
+    return dispatcher.redispatch_to_cpu(call)
+
+
+@handles("set_")
 def _shared_with_cpu(dispatcher: Dispatcher, call: Call) -> Any:
-    """C++ that both keys share and that reads no memory itself: it calls operators, which arrive here again."""
-    if call.operator.name != "set_":
-        dispatcher.report.not_modelled(
-            "Fused kernels of transformer inference are replaced by the operators they stand for."
-        )
+    """C++ that both keys share and that reads no memory."""
     return dispatcher.redispatch_to_cpu(call)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import distributed, guard, hooks, lifecycle, torch_cuda
+from . import encoder as _encoder  # noqa: F401  (registers its handlers)
 from . import gradients as _gradients  # noqa: F401  (registers its handlers)
 from . import indexing as _indexing  # noqa: F401  (registers its handlers)
 from .cards import CARDS
@@ -20,6 +21,7 @@ from .dispatch import Dispatcher
 from .generators import CudaGenerator
 from .handlers import HANDLERS
 from .native import NativeError
+from .nested import register_nested
 from .registration import register
 from .stacks import Stacks
 from .storages import install as install_storages
@@ -46,13 +48,15 @@ class _Autograd:
         self.current_node = torch._C._current_autograd_node
 
 
-def install_device(card: str, capacity_bytes: int | None) -> VirtualDevice:
+def install_device(card: str, capacity_bytes: int | None, *, unlimited: bool) -> VirtualDevice:
     """Installs the card's device; `support.unsupported_reason` must have returned None.
 
     Raises:
         Unsupported: torch or the system refuses on the way.
     """
-    device = VirtualDevice(CARDS[card], capacity_bytes, error=torch.OutOfMemoryError)
+    device = VirtualDevice(
+        CARDS[card], capacity_bytes, unlimited=unlimited, error=torch.OutOfMemoryError
+    )
     generator = CudaGenerator()
     autograd = _Autograd()
     try:
@@ -67,7 +71,7 @@ def install_device(card: str, capacity_bytes: int | None) -> VirtualDevice:
         device, tensors, stacks, generator, HANDLERS, initialise=torch.cuda._lazy_init
     )
     torch_cuda.install(dispatcher)
-    libraries = register(dispatcher)
+    libraries = [*register(dispatcher), register_nested(dispatcher)]
     install_storages(dispatcher)
     distributed.install(device)
     _replace_compile(device)

@@ -52,7 +52,8 @@ class Operator:
         is_view: a result shares memory with an argument without changing it.
         draws: it draws random numbers.
         takes_generator: it has a `generator` argument.
-        number_places: positions of tensors for which torch hands us a number where the program wrote one.
+        tensor_places: positions of tensors; torch hands us a number there where the program wrote one.
+        number_places: those of them that must be tensors when the operator is called again.
     """
 
     overload: Any
@@ -65,6 +66,7 @@ class Operator:
     is_view: bool
     draws: bool
     takes_generator: bool
+    tensor_places: tuple[int, ...]
     number_places: tuple[int, ...]
 
     @property
@@ -79,6 +81,11 @@ def read(overload: Any) -> Operator:
     arguments = schema.arguments
     name = schema.name.split("::")[-1]
     written = tuple(argument.name for argument in arguments if _is_written(argument))
+    tensor_places = tuple(
+        place
+        for place, argument in enumerate(arguments)
+        if str(argument.type) in ("Tensor", "Optional[Tensor]") and not argument.is_out
+    )
     return Operator(
         overload=overload,
         name=name,
@@ -97,23 +104,18 @@ def read(overload: Any) -> Operator:
         ),
         draws=torch.Tag.nondeterministic_seeded in overload.tags,
         takes_generator=any(argument.name == "generator" for argument in arguments),
-        number_places=()
-        if name in NUMBERS_ALLOWED
-        else tuple(
-            place
-            for place, argument in enumerate(arguments)
-            if str(argument.type) in ("Tensor", "Optional[Tensor]") and not argument.is_out
-        ),
+        tensor_places=tensor_places,
+        number_places=() if name in NUMBERS_ALLOWED else tensor_places,
     )
 
 
-def with_tensors_for_numbers(operator: Operator, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Puts back the tensors that torch replaced by numbers on the way to Python.
+def with_tensors_for_numbers(places: tuple[int, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Puts back, in these places, the tensors that torch replaced by numbers on the way to Python.
 
     The type of each is chosen so that it promotes like a number: it never widens a tensor of its own kind.
     """
     changed: list[Any] | None = None
-    for place in operator.number_places:
+    for place in places:
         if place < len(args) and isinstance(args[place], (bool, int, float, complex)):
             changed = list(args) if changed is None else changed
             changed[place] = _as_tensor(args[place], args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ _META = torch.device("meta")
 _CPU = torch.device("cpu")
 MAX_REMEMBERED = 50_000
 MAX_ZEROS_BYTES = 256 << 20
-"""Where a meta kernel is missing, inputs up to this size are replaced by zeros on the host."""
+"""Where a meta kernel is missing, inputs up to this size are replaced by host tensors: their values, or zeros."""
 
 
 SHAPED_BY_FLOATS = ("arange", "range", "upsample", "_upsample")
@@ -34,10 +35,15 @@ class Shapes:
 
     `infer` returns one item per result: a `Described`, a list of them, None, or the plain value that the operator
     returned. What a meta kernel raises (wrong shapes, wrong types) goes to the program, as on a real device.
+
+    Args:
+        report: learns where a meta kernel is missing.
+        values_of: a host tensor with a CUDA tensor's values, or None where they are not known.
     """
 
-    def __init__(self, report: Coverage) -> None:
+    def __init__(self, report: Coverage, values_of: Callable[[Tensor], Tensor | None]) -> None:
         self._report = report
+        self._values_of = values_of
         self._remembered: dict[Any, list[Any]] = {}
 
     def infer(self, call: Call) -> list[Any]:
@@ -50,7 +56,9 @@ class Shapes:
                 *map_tensors(call.args, _as_meta), **_moved(call.kwargs, _META, _as_meta)
             )
         except NotImplementedError:
-            result = self._on_zeros(call)
+            result = self._on_values(call)
+            if any(not _is_inexact(tensor) for tensor in call.tensors()):
+                key = None  # offsets and lengths may decide about shapes
         described = _describe(result, len(call.operator.results))
         if key is not None:
             if len(self._remembered) >= MAX_REMEMBERED:
@@ -88,15 +96,24 @@ class Shapes:
             return None
         return key
 
-    def _on_zeros(self, call: Call) -> Any:
+    def _on_values(self, call: Call) -> Any:
         overload = call.operator.overload
         nbytes = sum(tensor.numel() * tensor.element_size() for tensor in call.tensors())
         if nbytes > MAX_ZEROS_BYTES:
             raise NotImplementedError(
                 f"the virtual GPU knows no shapes for {overload}: torch has no meta kernel for it"
             )
-        self._report.unsupported(str(overload), "no meta kernel; shapes are those for zeros")
-        return overload(*map_tensors(call.args, _as_zeros), **_moved(call.kwargs, _CPU, _as_zeros))
+        self._report.unsupported(
+            str(overload),
+            "no meta kernel; shapes are those for the values that are known, or zeros",
+        )
+        # what the program holds must not be changed
+        to_host = _as_zeros if call.operator.written else self._known_or_zeros
+        return overload(*map_tensors(call.args, to_host), **_moved(call.kwargs, _CPU, to_host))
+
+    def _known_or_zeros(self, tensor: Tensor) -> Tensor:
+        values = self._values_of(tensor) if tensor.is_cuda else tensor
+        return _as_zeros(tensor) if values is None else values
 
 
 def on_host(call: Call, to_host: Any, generator: Any = None) -> Any:
@@ -135,6 +152,10 @@ def _as_meta(tensor: Tensor) -> Tensor:
 def _as_zeros(tensor: Tensor) -> Tensor:
     zeros = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_CPU)
     return zeros.zero_()
+
+
+def _is_inexact(tensor: Tensor) -> bool:
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def _key_of(value: Any) -> Any:

@@ -12,16 +12,17 @@ from .device import VirtualDevice
 
 CUDA_DEVICE_TYPE = 1  # c10::DeviceType::CUDA
 DEFAULT_STREAM = 0
+_RealStream: Any = torch.Stream
 _ids = itertools.count(DEFAULT_STREAM + 1)
 
 
-class Stream(torch.Stream):  # type: ignore[misc]
+class Stream(_RealStream):  # type: ignore[misc]
     """Stands for `torch.cuda.Stream`."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         """A new stream, or the one that the arguments name."""
         stream_id = kwargs.get("stream_id")
-        made: Stream = torch.Stream.__new__(
+        made: Stream = _RealStream.__new__(
             cls,
             stream_id=next(_ids) if stream_id is None else stream_id,
             device_index=0,
@@ -124,6 +125,34 @@ class Event:
         return (end_event._at - self._at) * 1000.0
 
 
+class _AnyDevice(type):
+    """Lets `torch.Stream` and `torch.Event`, which serve every kind of device, make CUDA ones.
+
+    What is an instance of the class that it stands for is one of the stand-in's, too.
+    """
+
+    real: type
+    cuda: type
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Anything but the CPU's is ours: torch's own would ask a driver."""
+        device = kwargs.get("device", args[0] if args else None)
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
+            return cls.real(*args, **kwargs)
+        kwargs.pop("device", None)
+        return cls.cuda(**kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (cls.real, cls.cuda))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, (cls.real, cls.cuda))
+
+
+def _for_any_device(real: type, cuda: type) -> type:
+    return _AnyDevice(real.__name__, (), {"real": real, "cuda": cuda})
+
+
 def set_stream(device: VirtualDevice, stream_id: int) -> None:
     """`torch._C._cuda_setStream`."""
     if stream_id != DEFAULT_STREAM:
@@ -139,3 +168,5 @@ def install(cuda: Any) -> None:
         module.Stream = Stream
         module.ExternalStream = ExternalStream
         module.Event = Event
+    torch.Stream = _for_any_device(torch.Stream, Stream)
+    torch.Event = _for_any_device(torch.Event, Event)

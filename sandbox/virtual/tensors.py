@@ -146,8 +146,10 @@ class Tensors:
             storage.block = self.device.malloc(nbytes)
 
     def host_alias(self, tensor: Tensor) -> Tensor:
-        """A host tensor over the bytes of a CUDA tensor that has them; zeros without a base otherwise."""
+        """A host tensor over the bytes of a CUDA tensor that has them; something of that shape otherwise."""
         data = self.storage_of(tensor).data
+        if tensor._is_zerotensor():
+            return torch.zeros(tensor.shape, dtype=tensor.dtype, device=_CPU)
         if data is None:
             return torch.empty_strided(
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_CPU
@@ -158,6 +160,13 @@ class Tensors:
         return flat.view(tensor.dtype).as_strided(
             tensor.shape, tensor.stride(), tensor.storage_offset()
         )
+
+    def values_of(self, tensor: Tensor) -> Tensor | None:
+        """A host tensor over the bytes of a CUDA tensor whose values were computed, else None."""
+        storage = self.storage_of(tensor)
+        if not storage.known or storage.assumed or storage.data is None:
+            return None
+        return self.host_alias(tensor)
 
     def _make(self, size: Shape, stride: Shape, dtype: torch.dtype) -> tuple[Storage, Tensor]:
         nbytes = extent(size, stride, dtype.itemsize)

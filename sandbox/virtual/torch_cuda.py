@@ -13,15 +13,18 @@ from .device import VirtualDevice
 from .dispatch import Dispatcher
 from .generators import Generator
 from .hooks import CUDNN_VERSION
+from .parallel import parallel_functions
 from .properties import CudaRuntime
 from .rnn import CUDNN_MODES
 
 CUDA_VERSION = "13.0"
+GRAPH_NAMES = ("_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled")
+"""What `torch._inductor.cudagraph_trees` imports; `torch.compiler.reset` needs no more than the import."""
 
 
 def install(dispatcher: Dispatcher) -> None:
     """Replaces the functions, and what Python modules of torch took from `torch._C` at import."""
-    functions = c_functions(dispatcher)
+    functions = {**c_functions(dispatcher), **parallel_functions(dispatcher.device)}
     for name, function in functions.items():
         setattr(torch._C, name, function)
     torch._C._has_cuda = True
@@ -68,6 +71,9 @@ def _install_refusals() -> None:
     for place in (cuda.graphs, cuda):
         place.is_current_stream_capturing = lambda: False
     cuda.graphs._cuda_isCurrentStreamCapturing = lambda: False
+    for name in GRAPH_NAMES:
+        if not hasattr(torch._C, name):
+            setattr(torch._C, name, _refused("CUDA graphs"))
 
 
 def _refused(what: str) -> type:

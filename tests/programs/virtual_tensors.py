@@ -285,3 +285,46 @@ def sparse():
 def private_pools_are_refused():
     raises(RuntimeError, "does not model CUDA graphs", torch.cuda.CUDAGraph)
     raises(RuntimeError, "does not model memory pools", torch.cuda.MemPool)
+
+
+@check
+def streams_for_any_device():
+    stream = torch.Stream(0)
+    assert isinstance(stream, torch.Stream) and isinstance(torch.cuda.Stream(), torch.Stream)
+    assert issubclass(torch.cuda.Stream, torch.Stream) and stream.device.type == "cuda"
+    torch.accelerator.current_stream().wait_stream(stream)
+    event = torch.Event("cuda", enable_timing=True)
+    event.record()
+    assert isinstance(event, torch.Event) and event.query()
+
+
+@check
+def data_parallel_scatters_and_gathers():
+    model = nn.DataParallel(nn.Linear(4, 2).cuda())
+    before = live()
+    out = model(torch.ones(8, 4))
+    out.sum().backward()
+    assert out.shape == (8, 2) and model.module.weight.grad is not None
+    del out
+    model.zero_grad(set_to_none=True)
+    assert live() - before <= MIB  # what is freed on a second stream waits for the next request
+    chunks = torch.nn.parallel.comm.scatter(torch.arange(6, device=CUDA), [0])
+    assert [chunk.tolist() for chunk in chunks] == [[0, 1, 2, 3, 4, 5]]
+    parts = [torch.ones(2, 3, device=CUDA), torch.zeros(1, 3, device=CUDA)]
+    assert torch.nn.parallel.comm.gather(parts, 0, 0).shape == (3, 3)
+    assert torch.nn.parallel.comm.gather(parts, 0, "cpu").device.type == "cpu"
+
+
+@check
+def compiler_state_is_reset():
+    torch.compiler.reset()
+    assert not torch.cuda.tunable.is_enabled()
+
+
+@check
+def forward_mode():
+    x = torch.tensor([1.0, 2.0], device=CUDA)
+    value, tangent = torch.func.jvp(lambda t: (t**2).sum(), (x,), (torch.ones_like(x),))
+    assert value.item() == 5 and tangent.item() == 6
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device=CUDA)
+    assert nested.to_padded_tensor(0.0).sum(-1).tolist() == [[3, 3, 0, 0], [3, 3, 3, 3]]

