@@ -65,6 +65,7 @@ def summarise(runner: Runner, state: State, stopped: str | None) -> CampaignResu
         card=info.name if info else contract.card,
         why=why,
         before_is_lower_bound=control.measured.peak_is_lower_bound,
+        reference_peak_bytes=control.reference.peak_allocated_bytes if control.reference else None,
         before_step_seconds=median_step(control.reference or control.measured),
         after_step_seconds=median_step(state.best) if state.kept else None,
         predicted_peak_bytes=state.predicted_peak_bytes,

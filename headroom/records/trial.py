@@ -73,6 +73,9 @@ class CampaignResult(Record):
     card: str
     why: str
     before_is_lower_bound: bool = False
+    reference_peak_bytes: int | None = Field(
+        None, description="peak of the original with a larger allowance, where it ran out of memory"
+    )
     before_step_seconds: float | None = None
     after_step_seconds: float | None = None
     predicted_peak_bytes: int | None = None

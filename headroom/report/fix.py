@@ -16,12 +16,9 @@ def headline(result: CampaignResult) -> str:
 
 def figures(result: CampaignResult) -> list[tuple[str, str]]:
     """The rows of the table: name and value."""
-    before = _bytes(result.before_peak_bytes)
-    if result.before_is_lower_bound:
-        before = f"out of memory, at least {before}"
     found = [
         ("program", f"{result.program} on {result.card}" + _predicted(result)),
-        ("before", before),
+        ("before", _before(result)),
         ("after", _after(result)),
         ("target", _target(result)),
         ("step time", _step_time(result)),
@@ -44,11 +41,21 @@ def _bytes(size_bytes: int | None) -> str:
     return "" if size_bytes is None else format_bytes(size_bytes)
 
 
+def _before(result: CampaignResult) -> str:
+    shown = _bytes(result.before_peak_bytes)
+    if not result.before_is_lower_bound:
+        return shown
+    whole = result.reference_peak_bytes
+    return f"out of memory at {shown}" + (f"; needs {format_bytes(whole)}" if whole else "")
+
+
 def _after(result: CampaignResult) -> str:
-    after, before = result.after_peak_bytes, result.before_peak_bytes
+    after = result.after_peak_bytes
+    before = result.reference_peak_bytes or result.before_peak_bytes
     if after is None:
         return "nothing kept"
-    change = f" ({(after - before) / before:+.1%})" if before else ""
+    least = "at least " if result.before_is_lower_bound and not result.reference_peak_bytes else ""
+    change = f" ({least}{(after - before) / before:+.1%})" if before else ""
     predicted = result.predicted_peak_bytes
     beside = (
         f", predicted {format_bytes(predicted)}" if predicted and result.device == "cuda" else ""

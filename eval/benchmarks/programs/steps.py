@@ -15,6 +15,7 @@ STEPS = int(options.get("steps", 60 if LARGE else 25))
 WARMUP = 10 if LARGE else 5
 LAYERS, DIM, HEADS = (12, 768, 12) if LARGE else (4, 128, 4)
 BATCH, CONTEXT, VOCAB = (8, 512, 50304) if LARGE else (4, 64, 1000)
+BATCH = int(options.get("batch", BATCH))
 
 
 class Block(nn.Module):

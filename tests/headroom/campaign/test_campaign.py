@@ -188,6 +188,7 @@ def test_under_a_cap_the_original_is_run_with_the_whole_card_for_comparison(benc
     assert result.equivalence == "bitwise"
     assert result.reference == "the original with the whole card"
     assert result.before_is_lower_bound
+    assert result.reference_peak_bytes == 10 * GIB
     assert result.target_bytes == 8 * GIB
 
 
