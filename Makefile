@@ -28,6 +28,7 @@ check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy --python-version 3.10 -p headroom.sandbox.recorder -p headroom.sandbox.virtual
 	.venv/bin/lint-imports --no-logo
 
 test: check

@@ -25,6 +25,9 @@ from headroom.sandbox.supervisor import Exit
 INTERRUPTED: Final = "interrupted from the keyboard"
 OVER_MEMORY: Final = "stopped by Headroom at the limit on resident memory"
 REASON_LIMIT: Final = 200
+NO_VIRTUAL_GPU: Final = (
+    "headroom ... --device cuda   (on a machine with a GPU), or --python with a torch that it knows"
+)
 _STOPPED: Final[dict[str, tuple[Outcome, str]]] = {
     "time": ("timeout", "stopped by Headroom at the time limit"),
     "memory": ("killed", OVER_MEMORY),
@@ -52,7 +55,7 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
     seen = Seen(_read_lines(request.folder / "events.jsonl"))
     unavailable = seen.last(ev.Unavailable)
     if unavailable is not None:
-        raise PrerequisiteError(unavailable.reason)
+        raise PrerequisiteError(unavailable.reason, NO_VIRTUAL_GPU)
     outcome, reason = judge(seen, ended)
     peak_bytes, is_lower_bound = _peak(seen, outcome)
     snapshot = seen.last(ev.Snapshot)

@@ -82,7 +82,7 @@ class Session:
                 self.config.card, self.config.capacity_bytes, unlimited=self.config.unlimited
             )
         except package.Unsupported as error:
-            self.lines.write("unavailable", reason=f"the virtual GPU cannot work here: {error}")
+            self.lines.write("unavailable", reason=str(error))
             sys.stdout.flush()
             os._exit(UNAVAILABLE_CODE)
 

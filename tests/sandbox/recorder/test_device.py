@@ -178,5 +178,6 @@ def test_every_line_of_a_run_is_a_known_event(record, torch_python):
 def test_a_card_that_does_not_exist_is_said_before_the_program_runs(record, torch_python):
     from headroom.errors import PrerequisiteError
 
-    with pytest.raises(PrerequisiteError, match="virtual GPU cannot work here"):
+    with pytest.raises(PrerequisiteError, match="no card is called 'riva128'") as refused:
         record("import torch; print('ran')", python=torch_python, device="virtual", card="riva128")
+    assert "--device cuda" in (refused.value.next_command or "")
