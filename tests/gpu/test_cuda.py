@@ -124,3 +124,20 @@ def test_mixed_precision_losses_are_unscaled(record, torch_python):
     done = record(source, python=torch_python)
     assert list(done.record.losses) == floats(done.stdout)
     assert json.loads(done.record.to_json())["device"] == "cuda"
+
+
+def test_a_free_repeats_the_stack_of_its_allocation(record, torch_python):
+    source = """
+        import torch
+        for _ in range(40):
+            x = torch.empty(2**20, device="cuda")
+            del x
+    """
+    done = record(source, python=torch_python, purpose="trace")
+    entries = read_snapshot_file(done.folder / "snapshot.pickle").entries_of(0)
+    lines = {
+        (entry["action"], entry["frames"][0]["line"])
+        for entry in entries
+        if entry["action"] in ("alloc", "free_completed")
+    }
+    assert lines == {("alloc", 4), ("free_completed", 4)}

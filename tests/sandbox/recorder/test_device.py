@@ -157,6 +157,21 @@ def test_a_trace_says_where_the_program_stood(record, torch_python):
     assert [growth.ticks for growth in ledger.growth if growth.stack == outputs.id] == [4]
 
 
+def test_stacks_are_taken_of_allocations_only(record, torch_python):
+    source = """
+        import torch
+        real = torch.cuda.memory._record_memory_history
+        def shown(**options):
+            print(options["stacks"], options["context"])
+            real(**options)
+        torch.cuda.memory._record_memory_history = shown
+        torch.ones(5, device="cuda")
+    """
+    assert (
+        record(source, python=torch_python, purpose="trace", **VIRTUAL).stdout == "python alloc\n"
+    )
+
+
 def test_a_measure_pass_records_no_history(record, torch_python):
     done = record("import torch; torch.ones(5, device='cuda')", python=torch_python, **VIRTUAL)
     assert done.record.snapshot is None
