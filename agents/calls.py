@@ -2,8 +2,11 @@
 
 import ast
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
+from headroom.agents.imports import full_path, gives_gradients
 from headroom.agents.syntax import access_path, last_name
 
 # What a flow follows. `graph`: the autograd graph behind a tensor. `memory`: its device memory, through views and
@@ -15,6 +18,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_NO_IMPORTS: Mapping[str, str] = MappingProxyType({})
 # Results without a graph: integers, booleans, Python numbers, or cut by definition.
 _GRAPH_CUTS = _words(
     "detach detach_ argmax argmin argsort nonzero long int bool byte short eq ne lt le gt ge isnan isinf isfinite "
@@ -43,6 +47,13 @@ _ALIASES = _words(
     "expand_as narrow chunk split tensor_split unbind select diagonal contiguous to cuda float half bfloat16 type "
     "requires_grad_ real imag t mT"
 )
+# Functions that hand their other arguments to the function that comes first.
+_BINDERS = _words("partial map filter starmap submit reduce")
+# Names of methods that everything has, so that an attribute of such a name says nothing about a call.
+TENSOR_METHODS = _words(
+    "sum mean max min std var norm count size values items keys abs exp log pow sqrt t sort topk any all item add mul "
+    "sub div index copy get pop update append extend clear step state"
+)
 _TENSOR_MODULES = frozenset({"torch", "F", "functional"})
 # Calls that train, though the backward pass is out of sight, in a library.
 _TRAINERS = _words(
@@ -51,7 +62,10 @@ _TRAINERS = _words(
 # `.step(` of these receivers is no optimizer's.
 _OTHER_STEPPERS = ("sched", "env", "prof", "warmup", "bar", "progress", "timer", "scaler_state")
 _GUARDS = ("no_grad", "inference_mode", "set_grad_enabled")
-_GRAD_SWITCHES = _words("set_grad_enabled enable_grad _set_grad_enabled requires_grad_")
+# What turns gradients on, or fails on a tensor without one.
+_GRAD_SWITCHES = _words(
+    "set_grad_enabled enable_grad _set_grad_enabled requires_grad_ retain_grad register_hook"
+)
 
 
 def cuts(call: ast.Call, mode: Mode) -> bool:
@@ -62,6 +76,14 @@ def cuts(call: ast.Call, mode: Mode) -> bool:
     if name in _VALUE_METHODS or _root(call.func) in _HOST_MODULES:
         return True
     return name in _GRAPH_CUTS if mode == "graph" else moves_to_host(call)
+
+
+def gives_number(call: ast.Call) -> bool:
+    """Whether the result is a number, a string or the like: `loss.item()`, `float(loss)`, `math.sqrt(x)`."""
+    name = last_name(call.func)
+    if isinstance(call.func, ast.Name):
+        return name in _VALUE_FUNCTIONS
+    return name in _VALUE_METHODS or _root(call.func) in _HOST_MODULES
 
 
 def cuts_attribute(attribute: str, mode: Mode) -> bool:
@@ -88,15 +110,25 @@ def hands_on(call: ast.Call) -> bool:
     return last_name(call.func) in _HAND_ON
 
 
+def binds(call: ast.Call) -> bool:
+    """Whether the call hands its other arguments to its first one, a function: `partial(step, loss)`."""
+    return last_name(call.func) in _BINDERS and bool(call.args)
+
+
 def arguments(call: ast.Call) -> list[ast.expr]:
     """All argument expressions, keywords included."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def is_backward(call: ast.Call) -> bool:
-    """`loss.backward()`, `accelerator.backward(loss)`, `manual_backward(loss)`, `autograd.grad(loss, ...)`."""
+def is_backward(call: ast.Call, imports: Mapping[str, str] = _NO_IMPORTS) -> bool:
+    """`loss.backward()`, `accelerator.backward(loss)`, `manual_backward(loss)`, `autograd.grad(loss, ...)`.
+
+    `imports`, from `imported_names`, tells the last one under any other name.
+    """
     name = last_name(call.func)
     if name in {"backward", "manual_backward"}:
+        return True
+    if gives_gradients(full_path(call.func, imports) or ""):
         return True
     if name != "grad":
         return False
@@ -146,6 +178,7 @@ def asks_for_gradients(node: ast.AST) -> bool:
     """Whether a node turns gradients on: for what follows, or for a tensor.
 
     `set_grad_enabled(flag)`, `enable_grad()`, `x.requires_grad_()`, `x.requires_grad = True`; not with a plain False.
+    Also whether it asks a tensor for its gradient: `x.retain_grad()`, `x.register_hook(f)`.
     """
     if isinstance(node, ast.Assign):
         names = {target.attr for target in node.targets if isinstance(target, ast.Attribute)}

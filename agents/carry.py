@@ -4,11 +4,14 @@ A may-analysis: when in doubt, an expression carries.
 """
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headroom.agents.calls import (
+    TENSOR_METHODS,
     Mode,
     arguments,
+    binds,
     cuts,
     cuts_attribute,
     hands_on,
@@ -16,7 +19,7 @@ from headroom.agents.calls import (
     is_backward,
     may_alias,
 )
-from headroom.agents.syntax import access_path, covers, last_name
+from headroom.agents.syntax import access_path, covers, last_name, parameters
 
 _COMPUTING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript)
 _RETURN_NONE = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "put_nowait"})
@@ -45,11 +48,21 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """An argument that carries into a call: by position, or by keyword."""
+    """Something that carries into a call of `callee`: by position, by keyword, or unpacked (neither of them).
 
-    callee: str
-    position: int | None
-    keyword: str | None
+    The position is -1 where the callee itself carries: a bound method, a partial, a closure.
+    """
+
+    call: ast.Call
+    callee: ast.expr
+    position: int | None = None
+    keyword: str | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """Sort key: the order of the text."""
+        position = -2 if self.position is None else self.position
+        return (self.call.lineno, self.call.col_offset, position, self.keyword or "")
 
 
 @dataclass(slots=True)
@@ -67,7 +80,15 @@ class Found:
 class Carrier:
     """Evaluates expressions against `state`, the access paths that carry at this point of the program."""
 
-    def __init__(self, seeds: Seeds, mode: Mode, found: Found, local: frozenset[str]) -> None:
+    def __init__(
+        self,
+        seeds: Seeds,
+        mode: Mode,
+        found: Found,
+        local: frozenset[str],
+        imports: Mapping[str, str],
+    ) -> None:
+        self.imports = imports
         self.seeds = seeds
         self.mode = mode
         self.found = found
@@ -79,10 +100,16 @@ class Carrier:
         """Whether the value of an expression carries; also notes what its calls do."""
         if node is None:
             return False
-        result = self._evaluate(node) or node in self.seeds.nodes
+        result = self._evaluate(node) or self._is_seed(node)
         if result:
             self.found.tainted.add(node)
         return result
+
+    def _is_seed(self, node: ast.AST) -> bool:
+        """A seed carries, unless it is a call whose result cannot: `model(x).item()` covers the line, too."""
+        if node not in self.seeds.nodes:
+            return False
+        return not (isinstance(node, ast.Call) and cuts(node, self.mode))
 
     def bind(self, target: ast.expr, carries: bool, value: ast.expr | None = None) -> None:
         """Assign to a target; names and attributes forget what they held, containers do not."""
@@ -140,9 +167,17 @@ class Carrier:
             result = self.carries(node.value)
             self.bind(node.target, result)
             return result
-        if isinstance(node, ast.Lambda | ast.Constant):
-            return False
-        return self._composite(node)
+        if isinstance(node, ast.Lambda):
+            return self._lambda(node)
+        return not isinstance(node, ast.Constant) and self._composite(node)
+
+    def _lambda(self, node: ast.Lambda) -> bool:
+        """A function carries when what it returns does: whoever calls it gets that."""
+        before = set(self.state)
+        self.state -= set(parameters(node))
+        result = self.carries(node.body)
+        self.state = before
+        return result
 
     def _composite(self, node: ast.AST) -> bool:
         """Displays, operators and whatever else holds expressions."""
@@ -170,29 +205,59 @@ class Carrier:
 
     def _attribute(self, node: ast.Attribute) -> bool:
         inner = self.carries(node.value)
+        if inner and node.attr == "backward":
+            # Whoever this bound method is handed to will call it.
+            self.found.backward = True
         if cuts_attribute(node.attr, self.mode):
+            return False
+        return inner or self._keeps(node)
+
+    def _named_attribute(self, call: ast.Call) -> bool:
+        """`getattr(module, "aux", 0.0)`: an attribute like any other, or the default."""
+        name = call.args[1]
+        # What is no constant may be any name.
+        plain = name.value if isinstance(name, ast.Constant) else None
+        seeded = bool(self.seeds.attributes) and plain in (None, *self.seeds.attributes)
+        others = (call.args[0], *call.args[2:])
+        return seeded or any(argument in self.found.tainted for argument in others)
+
+    def _keeps(self, node: ast.expr) -> bool:
+        """Whether something was put into this very attribute."""
+        if not isinstance(node, ast.Attribute):
             return False
         own = isinstance(node.value, ast.Name) and node.value.id == "self"
         seeded = node.attr in self.seeds.attributes and not (own and self.seeds.foreign)
-        return inner or seeded or access_path(node) in self.state
+        return seeded or access_path(node) in self.state
 
     def _call(self, call: ast.Call) -> bool:
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         held = self.carries(receiver)
+        itself = self._carries_callee(call.func)
         given = [self.carries(argument) for argument in arguments(call)]
-        if is_backward(call) and (held or any(given)):
+        if is_backward(call, self.imports) and (held or any(given)):
             self.found.backward = True
-        self._note_passed(call)
+        self._note_passed(call, itself)
         self._mutate(call, receiver, any(given))
+        if _reads_attribute(call):
+            return self._named_attribute(call)
         if cuts(call, self.mode) or (receiver is not None and last_name(call.func) in _RETURN_NONE):
             return False
         if hands_on(call):
             return held or any(given)
-        if last_name(call.func) in self.seeds.callees or self._on_line(call):
+        if itself or last_name(call.func) in self.seeds.callees or self._on_line(call):
             return not self._silent()
         if self.mode == "memory":
             return (any(given) and may_alias(call)) or (held and is_alias_method(call))
         return not self._silent() and (held or any(given))
+
+    def _carries_callee(self, callee: ast.expr) -> bool:
+        """Whether what is called carries: a closure, a bound method, a function in an attribute.
+
+        `x.sum()` is a method, though somebody else has a tensor in an attribute `sum`.
+        """
+        if isinstance(callee, ast.Attribute):
+            return callee.attr not in TENSOR_METHODS and self._keeps(callee)
+        return self.carries(callee)
 
     def _mutate(self, call: ast.Call, receiver: ast.expr | None, given: bool) -> None:
         """`outs.append(out)`, `total.add_(loss)` and `heappush(heap, loss)` put arguments into something."""
@@ -205,14 +270,18 @@ class Carrier:
         elif name in {"heappush", "setattr"} and call.args:
             self.add(call.args[0], given)
 
-    def _note_passed(self, call: ast.Call) -> None:
-        name = last_name(call.func)
-        for at, argument in enumerate(call.args):
+    def _note_passed(self, call: ast.Call, itself: bool) -> None:
+        first = 1 if binds(call) else 0
+        callee = call.args[0] if first else call.func
+        if itself:
+            self.found.passed.add(Passed(call, call.func, -1))
+        for at, argument in enumerate(call.args[first:]):
             if argument in self.found.tainted:
-                self.found.passed.add(Passed(name, at, None))
+                position = None if isinstance(argument, ast.Starred) else at
+                self.found.passed.add(Passed(call, callee, position))
         for keyword in call.keywords:
             if keyword.value in self.found.tainted:
-                self.found.passed.add(Passed(name, None, keyword.arg))
+                self.found.passed.add(Passed(call, callee, None, keyword.arg))
 
     def _comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
@@ -233,6 +302,10 @@ class Carrier:
 
     def _on_line(self, node: ast.AST) -> bool:
         return isinstance(node, _COMPUTING) and any(covers(node, line) for line in self.seeds.lines)
+
+
+def _reads_attribute(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) >= 2
 
 
 def _is_text(node: ast.expr) -> bool:

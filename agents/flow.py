@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from headroom.agents.calls import Mode, guard_paths, is_guard
 from headroom.agents.carry import Carrier, Found, Seeds
+from headroom.agents.imports import imported_names
 from headroom.agents.syntax import Function, ParsedFile, Scope, local_names, nested_scopes
 
 # Each pass lets a value travel one assignment further against the order of the text; real loops settle in two or three.
@@ -32,10 +33,11 @@ class Flow:
         self.scope = scope
         self.seeds = seeds
         self.mode = mode
+        self.entry = entry
         self.guards = guard_paths(parsed.tree)
         self.found = found or Found()
         local = frozenset() if isinstance(scope, ast.Module) else local_names(scope)
-        self.carrier = Carrier(seeds, mode, self.found, local)
+        self.carrier = Carrier(seeds, mode, self.found, local, imported_names(parsed.tree))
         self.carrier.state = set(entry | seeds.parameters)
         self.ever: set[str] = set()
         self.breaks: list[set[str]] = []
@@ -50,16 +52,29 @@ class Flow:
             self.carrier.quiet = sum(is_guard(node, self.guards) for node in decorators)
             self._block(self.scope.body)
         self._note_state()
+        giving = self._nested()
+        if giving <= self.seeds.captured | self.seeds.names:
+            return self.found
+        # Whoever calls such a closure, under whatever name, gets what it returns.
+        seeds = replace(self.seeds, captured=self.seeds.captured | giving)
+        return Flow(self.parsed, self.scope, seeds, self.mode, self.entry, self.found).run()
+
+    def _nested(self) -> frozenset[str]:
+        """Walk the functions nested in the scope; the names of those that return something that carries."""
         inner = replace(
             self.seeds, names=self.seeds.names | self.seeds.captured, captured=frozenset()
         )
+        giving = set()
         for nested in nested_scopes(self.scope):
             seen = frozenset(self.ever) - local_names(nested)
             # What a closure returns is not what its surroundings return.
-            returned = self.found.returned
+            returned, self.found.returned = self.found.returned, False
             Flow(self.parsed, nested, inner, self.mode, seen, self.found).run()
+            in_class = isinstance(self.parsed.parents.get(nested), ast.ClassDef)
+            if self.found.returned and isinstance(nested, Function) and not in_class:
+                giving.add(nested.name)
             self.found.returned = returned
-        return self.found
+        return frozenset(giving)
 
     def _note_state(self) -> None:
         self.ever |= self.carrier.state

@@ -58,7 +58,7 @@ class Playbook:
 def _candidate(play: Play, finding: Finding, patch: Patch) -> Candidate:
     return Candidate(
         play=play.name,
-        numerics=play.numerics,
+        numerics=finding.numerics or play.numerics,
         expected_saving_bytes=finding.saving_bytes,
         cause=finding.cause,
         patch=patch,

@@ -2,59 +2,35 @@
 
 import ast
 import functools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headroom.agents.calls import Mode, is_backward, is_optimizer_step, starts_training
+from headroom.agents.callees import Callee
+from headroom.agents.calls import Mode
 from headroom.agents.carry import Found, Passed, Seeds
 from headroom.agents.flow import Flow
+from headroom.agents.imports import full_path, imported_names, is_builtin, is_quiet, own_module
+from headroom.agents.index import Place
 from headroom.agents.protocol import Evidence
 from headroom.agents.syntax import (
     Function,
-    ParsedFile,
     Scope,
     last_name,
-    own_nodes,
     parameters,
     parse_source,
 )
+from headroom.agents.training import Training, around
 
 # A flow visits each (scope, seed) once; beyond this many the program is too entangled to be sure of anything.
 _MAX_VISITS = 200
-# Methods that, on an object of unknown class, are more probably a list's or a dictionary's than the program's own.
-_CONTAINER_METHODS = frozenset(
-    {"append", "appendleft", "extend", "extendleft", "insert", "setdefault"}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A scope and the file that it is in."""
-
-    parsed: ParsedFile
-    scope: Scope
-
-    @property
-    def name(self) -> str:
-        """The function's name; empty for a lambda or a module."""
-        return getattr(self.scope, "name", "")
-
-    @property
-    def class_name(self) -> str:
-        """The class around the scope; empty outside of any."""
-        around = (
-            node for node in self.parsed.ancestors(self.scope) if isinstance(node, ast.ClassDef)
-        )
-        return next((node.name for node in around), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Where a value may end up.
 
-    `backward`: in a backward pass. `escaped`: it is returned to a caller that is not in the program's own files.
-    `visited` holds everything met on the way, by scope.
+    `backward`: in a backward pass. `escaped`: out of sight, returned to a caller or handed to a callee that is not in
+    the program's own files. `visited` holds everything met on the way, by scope.
     """
 
     backward: bool
@@ -62,125 +38,8 @@ class Destination:
     visited: dict[Place, Found]
 
 
-class Program:
-    """An index over the program's own files; name-based, so it may join what Python keeps apart, never the reverse."""
-
-    def __init__(
-        self, files: Mapping[str, ParsedFile], reached: frozenset[tuple[str, int]] = frozenset()
-    ) -> None:
-        """Index parsed files; `reached` are the lines of module calls that gradients came back to."""
-        self.files = dict(files)
-        self.reached = reached
-        self.places: list[Place] = []
-        self.functions: dict[str, list[Place]] = defaultdict(list)
-        self.mentions: dict[str, list[Place]] = defaultdict(list)
-        self.callers: dict[str, list[Place]] = defaultdict(list)
-        self.classes: dict[str, set[str]] = {}
-        self.bases: dict[str, set[str]] = {}
-        self.makers: dict[str, set[str]] = defaultdict(set)
-        for parsed in self.files.values():
-            self._index(parsed)
-        self.training = self._training_names()
-
-    def _index(self, parsed: ParsedFile) -> None:
-        scopes = [node for node in parsed.parents if isinstance(node, Scope)]
-        for scope in [parsed.tree, *scopes]:
-            place = Place(parsed, scope)
-            self.places.append(place)
-            if isinstance(scope, Function):
-                self.functions[scope.name].append(place)
-            self._note_names(place)
-        for node in parsed.parents:
-            if isinstance(node, ast.ClassDef):
-                methods = {child.name for child in node.body if isinstance(child, Function)}
-                self.classes.setdefault(node.name, set()).update(methods)
-                self.bases.setdefault(node.name, set()).update(map(last_name, node.bases))
-            self._note_maker(node)
-
-    def _note_names(self, place: Place) -> None:
-        """Remember which names and attributes a scope mentions, and which it calls."""
-        mentioned, called = set(), set()
-        for node in own_nodes(place.scope):
-            if isinstance(node, ast.Name | ast.Attribute):
-                mentioned.add(last_name(node))
-            elif isinstance(node, ast.Call):
-                called.add(last_name(node.func))
-        for name in mentioned:
-            self.mentions[name].append(place)
-        for name in called:
-            self.callers[name].append(place)
-
-    def _note_maker(self, node: ast.AST) -> None:
-        """Remember which calls a name is assigned from: `agent = Agent(...)`, `with tqdm(...) as bar`."""
-        pairs: list[tuple[ast.expr, ast.expr]] = []
-        if isinstance(node, ast.Assign):
-            pairs = [(target, node.value) for target in node.targets]
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            pairs = [(node.optional_vars, node.context_expr)]
-        for target, value in pairs:
-            maker = last_name(value.func) if isinstance(value, ast.Call) else type(value).__name__
-            self.makers[last_name(target)].add(maker)
-
-    def _training_names(self) -> frozenset[str]:
-        """Names of functions that run a backward pass or an optimizer step, themselves or through others."""
-        around = [
-            self.files[path].function_at(line) for path, line in self.reached if path in self.files
-        ]
-        training = {function.name for function in around if function is not None} - {"forward"}
-        while True:
-            found = {
-                place.scope.name
-                for places in self.functions.values()
-                for place in places
-                if isinstance(place.scope, Function)
-                and any(self._trains(node, frozenset(training)) for node in ast.walk(place.scope))
-            }
-            if found <= training:
-                return frozenset(training)
-            training |= found
-
-    @property
-    def trains_in_coroutines(self) -> bool:
-        """Whether a coroutine trains, and so might run while another one waits."""
-        return any(
-            isinstance(place.scope, ast.AsyncFunctionDef) and place.name in self.training
-            for place in self.places
-        )
-
-    def trains(self, node: ast.AST) -> bool:
-        """Whether running this code, nested functions included, may run a backward pass or an optimizer step."""
-        return any(self._trains(child, self.training) for child in ast.walk(node))
-
-    def _trains(self, node: ast.AST, training: frozenset[str]) -> bool:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            # A bare function name counts even when it is not called here: it may be handed to whoever calls it.
-            return node.id in training or (node.id in self.classes and "__init__" in training)
-        if not isinstance(node, ast.Call):
-            return False
-        if is_backward(node) or is_optimizer_step(node) or starts_training(node):
-            return True
-        return (
-            isinstance(node.func, ast.Attribute)
-            and node.func.attr in training
-            and self._may_be_ours(node.func)
-        )
-
-    def defines(self, callee: ast.expr) -> bool:
-        """Whether a callee is, as far as one can tell, a method of a class in the program's own files."""
-        if not isinstance(callee, ast.Attribute) or callee.attr in _CONTAINER_METHODS:
-            return False
-        return callee.attr in self.functions and self._may_be_ours(callee)
-
-    def _may_be_ours(self, method: ast.Attribute) -> bool:
-        """False for a method of an object that is only ever made by calls into libraries (`tqdm(...)`, `{}`)."""
-        makers = self.makers.get(last_name(method.value), set())
-        ours = {maker for maker in makers if maker in self.classes or maker in self.functions}
-        if not makers:
-            return True
-        classes = {maker for maker in ours if maker in self.classes}
-        if makers == classes:
-            return any(method.attr in self.classes[maker] for maker in classes)
-        return bool(ours)
+class Program(Training):
+    """All of the program: what trains, and where values go."""
 
     def reaches_backward(self, start: Place, seeds: Seeds, mode: Mode = "graph") -> bool:
         """Whether values may end in a backward pass, or leave the program's own files, which may have one."""
@@ -206,9 +65,10 @@ class Program:
             if len(seen) > _MAX_VISITS or (found.backward and stop_at_backward):
                 return Destination(backward=True, escaped=True, visited=visited)
             following = list(self._onward(place, found))
+            escaped |= self._is_lost(place, found)
             if found.returned and returns:
                 callers = self._callers(place)
-                escaped |= not callers
+                escaped |= not callers or self._is_wrapped(place)
                 following += [
                     (caller, Seeds(callees=frozenset({place.name})), True) for caller in callers
                 ]
@@ -218,18 +78,33 @@ class Program:
                     pending.append(task)
         return Destination(backward=backward, escaped=escaped, visited=visited)
 
+    def _is_wrapped(self, place: Place) -> bool:
+        """Whether a decorator that may train gets what a function returns before its callers do."""
+        decorators: list[ast.expr] = getattr(place.scope, "decorator_list", [])
+        callees = [node.func if isinstance(node, ast.Call) else node for node in decorators]
+        imports = imported_names(place.parsed.tree)
+        return self.may_train_anywhere and not all(
+            (isinstance(callee, ast.Name) and is_builtin(callee.id))
+            or is_quiet(full_path(callee, imports) or "")
+            for callee in callees
+        )
+
+    def _is_lost(self, place: Place, found: Found) -> bool:
+        """Whether something was handed to a callee out of sight, which may run a backward pass over it."""
+        return self.may_train_anywhere and any(
+            not self._callee(place, passed).known for passed in found.passed
+        )
+
+    def _callee(self, place: Place, passed: Passed) -> Callee:
+        here = around(place.parsed, passed.call)
+        if passed.callee is passed.call.func:
+            return self.callees.of(here, passed.call)
+        return self.callees.of_value(here, passed.callee)
+
     def _related(self, first: Place, second: Place) -> bool:
         """Whether `self` may be one and the same object in two scopes: their classes are, or inherit, each other."""
         one, two = first.class_name, second.class_name
-        return not one or not two or one in self._lineage(two) or two in self._lineage(one)
-
-    def _lineage(self, name: str) -> set[str]:
-        found, pending = {name}, [name]
-        while pending:
-            bases = self.bases.get(pending.pop(), set()) - found
-            found |= bases
-            pending += bases
-        return found
+        return not one or not two or one in self.lineage(two) or two in self.lineage(one)
 
     def _callers(self, place: Place) -> list[Place]:
         if not isinstance(place.scope, Function) or place.name in {"forward", "__call__"}:
@@ -243,6 +118,8 @@ class Program:
             for other in self.mentions.get(attribute, []):
                 foreign = own and not self._related(place, other)
                 yield other, Seeds(attributes=frozenset({attribute}), foreign=foreign), True
+            if self._is_own_module(place, path):
+                yield from self._importing(place, attribute)
         outside = set(place.parsed.ancestors(place.scope))
         for name in sorted(found.exported):
             for other in self.mentions.get(name, []):
@@ -250,12 +127,35 @@ class Program:
                     yield other, Seeds(captured=frozenset({name})), True
                 elif other.parsed is place.parsed and other.scope is not place.scope:
                     yield other, Seeds(names=frozenset({name})), True
-        for passed in sorted(found.passed, key=str):
-            for callee in self._callees(passed.callee):
-                parameter = _parameter(callee.scope, passed)
-                if parameter is not None:
+            yield from self._importing(place, name)
+        yield from self._into_calls(place, found)
+
+    def _into_calls(self, place: Place, found: Found) -> Iterator[tuple[Place, Seeds, bool]]:
+        for passed in sorted(found.passed, key=lambda item: item.order):
+            targets = dict.fromkeys(self._callees(last_name(passed.callee)))
+            targets.update(dict.fromkeys(self._callee(place, passed).places))
+            for callee in targets:
+                for parameter in _parameters(callee.scope, passed):
                     # What comes back from this call is judged where the call stands, for these arguments alone.
                     yield callee, Seeds(parameters=frozenset({parameter})), False
+
+    def _is_own_module(self, place: Place, path: str) -> bool:
+        module = imported_names(place.parsed.tree).get(path.split(".")[0])
+        return module is not None and own_module(module, self.files)
+
+    def _importing(self, place: Place, name: str) -> Iterator[tuple[Place, Seeds, bool]]:
+        """Where other files may see a module's name: by `from module import name`, or as an attribute."""
+        for other in self.mentions.get(name, []):
+            if other.parsed is place.parsed:
+                continue
+            path = imported_names(other.parsed.tree).get(name)
+            at_home = path is None and any(
+                isinstance(at.scope, ast.Module) and at.parsed is other.parsed
+                for at, _ in self.names.get(name, [])
+            )
+            if at_home or (path is not None and own_module(path, self.files)):
+                yield other, Seeds(names=frozenset({name})), True
+            yield other, Seeds(attributes=frozenset({name})), True
 
     def _callees(self, name: str) -> list[Place]:
         """The functions of this name, or the constructors of classes of this name."""
@@ -264,15 +164,22 @@ class Program:
         return [place for place in self.functions.get("__init__", []) if place.class_name == name]
 
 
-def _parameter(scope: Scope, passed: Passed) -> str | None:
-    """The parameter that an argument binds."""
+def _parameters(scope: Scope, passed: Passed) -> tuple[str, ...]:
+    """The parameters that an argument may bind: any of them, where it is unpacked."""
     names = parameters(scope)
+    own = names[1:] if names[:1] in {("self",), ("cls",)} else names
+    if passed.position == -1 or isinstance(scope, ast.Module):
+        return ()
+    spec = scope.args
     if passed.keyword is not None:
-        return passed.keyword if passed.keyword in names else None
+        extra = (spec.kwarg.arg,) if spec.kwarg is not None else ()
+        return (passed.keyword,) if passed.keyword in names else extra
     if passed.position is None:
-        return None
-    at = passed.position + (1 if names[:1] in {("self",), ("cls",)} else 0)
-    return names[at] if at < len(names) else None
+        return own
+    positional = len(spec.posonlyargs) + len(spec.args) - (len(names) - len(own))
+    if passed.position < positional:
+        return (own[passed.position],)
+    return (spec.vararg.arg,) if spec.vararg is not None else ()
 
 
 def _merge(visited: dict[Place, Found], place: Place, found: Found) -> None:
@@ -287,16 +194,22 @@ def read_program(evidence: Evidence) -> Program:
     reached = frozenset(
         (site.file, site.line) for site in evidence.call_sites if site.reached_calls > 0
     )
-    return _read_program(tuple(sorted(evidence.sources.items())), reached)
+    modules = frozenset((site.file, site.line, site.module) for site in evidence.call_sites)
+    return _read_program(tuple(sorted(evidence.sources.items())), reached, modules)
 
 
 # Every play reads the same program, and asks twice: to detect and to write the edits.
 @functools.lru_cache(maxsize=4)
 def _read_program(
-    sources: tuple[tuple[str, str], ...], reached: frozenset[tuple[str, int]]
+    sources: tuple[tuple[str, str], ...],
+    reached: frozenset[tuple[str, int]],
+    modules: frozenset[tuple[str, int, str]],
 ) -> Program:
     parsed = ((path, parse_source(path, text)) for path, text in sources)
-    return Program({path: file for path, file in parsed if file is not None}, reached)
+    at_line: dict[tuple[str, int], frozenset[str]] = {}
+    for path, line, module in modules:
+        at_line[path, line] = at_line.get((path, line), frozenset()) | {module}
+    return Program({path: file for path, file in parsed if file is not None}, reached, at_line)
 
 
 def calls_on(nodes: Iterable[ast.AST], line: int) -> frozenset[ast.AST]:

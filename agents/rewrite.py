@@ -183,24 +183,24 @@ def _same_meaning(parsed: ParsedFile, change: Change, block: Sequence[ast.stmt])
     return False
 
 
-def follow(parsed: ParsedFile, nodes: Sequence[ast.expr], call: str) -> list[Change]:
-    """Put a method call such as `.detach()` behind each expression, with parentheses where they are needed."""
+def surround(parsed: ParsedFile, texts: Mapping[ast.expr, tuple[str, str]]) -> list[Change]:
+    """Put text before and after expressions, with parentheses around those that a method call could not follow."""
     insertions: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-    for node in nodes:
+    for node, (before, after) in texts.items():
         end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
         closing = _closing_parenthesis(parsed, node)
-        if isinstance(node, _ATOMS):
-            insertions[end_line].append((end, 0, call))
-        elif closing is not None:
-            insertions[closing[0]].append((closing[1], 0, call))
-        else:
-            insertions[node.lineno].append((node.col_offset, 1, "("))
-            insertions[end_line].append((end, 0, ")" + call))
+        if not isinstance(node, _ATOMS) and closing is None:
+            before, after = f"{before}(", f"){after}"
+        if before:
+            insertions[node.lineno].append((node.col_offset, 1, before))
+        if closing is not None and not isinstance(node, _ATOMS):
+            end_line, end = closing
+        insertions[end_line].append((end, 0, after))
     changes = []
-    for line, texts in insertions.items():
+    for line, parts in insertions.items():
         # Offsets of the tree count bytes of UTF-8.
         data = parsed.text.lines[line - 1].encode()
-        for offset, _, text in sorted(texts, reverse=True):
+        for offset, _, text in sorted(parts, reverse=True):
             data = data[:offset] + text.encode() + data[offset:]
         changes.append(Change(line - 1, 1, (data.decode(),)))
     return changes

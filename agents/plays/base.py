@@ -23,11 +23,15 @@ MIN_BYTES = MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A cause with the patches against it, the most probable first, and what they might save."""
+    """A cause with the patches against it, the most probable first, and what they might save.
+
+    `numerics` is what these patches do to results, where that is not what the play does in general.
+    """
 
     cause: Cause
     patches: tuple[Patch, ...]
     saving_bytes: int
+    numerics: Numerics | None = None
 
 
 class Play(Protocol):

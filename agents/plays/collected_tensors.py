@@ -37,12 +37,14 @@ class CollectedTensors(Play):
             if not graphs.intersection(suspect.holder.values) and may_move(program, suspect)
         ]
         return findings_of(
+            program,
             evidence,
             suspects,
             play=self.name,
             kind="collected_tensors",
             what="on the device",
+            call=".detach().cpu()",
             patches=lambda members: patches_of(
-                members, ".detach().cpu()", host_companions(program)
+                program, members, ".detach().cpu()", host_companions(program)
             ),
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from headroom.agents.calls import asks_for_gradients
 from headroom.agents.carry import Seeds
-from headroom.agents.program import Place, Program, calls_on
+from headroom.agents.index import Place
+from headroom.agents.program import Program, calls_on
 from headroom.agents.rewrite import decorate, torch_name, wrap, wrap_expression
 from headroom.agents.syntax import (
     Function,
@@ -92,7 +93,7 @@ def find_guard(program: Program, site: Site) -> Guard | None:
     place = Place(site.parsed, scope)
     calls = calls_on(own_nodes(scope), site.line)
     output = program.destination(place, Seeds(nodes=calls), stop_at_backward=True)
-    sure = site.proven or site.eval_mode
+    sure = site.proven
     if output.backward or (not sure and (output.escaped or not calls)):
         raise MayTrain
     if isinstance(scope, ast.Lambda):
@@ -100,7 +101,8 @@ def find_guard(program: Program, site: Site) -> Guard | None:
     if _in_lazy_generator(site.parsed, calls):
         return None
     for region in _regions(program, site, scope, calls):
-        if not sure and not isinstance(region, Function | Loop) and program.trains(scope):
+        narrow = not isinstance(region, Function | Loop)
+        if narrow and not (sure or site.eval_mode) and program.trains(site.parsed, scope):
             continue
         if _is_safe(program, place, region, sure):
             guard = (
@@ -157,7 +159,9 @@ def _is_safe(program: Program, place: Place, region: Function | ast.stmt, sure: 
     # A guard goes under the other decorators of a function, so what those do about gradients does not matter.
     body = region.body if isinstance(region, Function) else [region]
     asks = any(asks_for_gradients(node) for part in body for node in ast.walk(part))
-    if asks or program.trains(region):
+    if asks or program.trains(place.parsed, region):
+        return False
+    if program.hides_training(place.parsed, region, proven=sure):
         return False
     span = range(first_line(region), (region.end_lineno or region.lineno) + 1)
     if any(path == place.parsed.path and line in span for path, line in program.reached):
@@ -222,9 +226,11 @@ def _guard_block(site: Site, region: ast.stmt) -> Guard | None:
 
 
 def _guard_lambda(program: Program, site: Site, function: ast.Lambda) -> Guard | None:
-    if program.trains(function.body) or any(
+    if program.trains(site.parsed, function.body) or any(
         asks_for_gradients(node) for node in ast.walk(function)
     ):
+        return None
+    if program.hides_training(site.parsed, function.body, proven=site.proven):
         return None
     torch, imports = torch_name(site.parsed, function.lineno)
     changes = wrap_expression(site.parsed, function, f"{torch}.no_grad()(", ")")

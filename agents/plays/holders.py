@@ -11,7 +11,7 @@ from typing import Literal
 
 from headroom.agents.calls import arguments
 from headroom.agents.carry import COLLECTING
-from headroom.agents.program import Place
+from headroom.agents.index import Place
 from headroom.agents.syntax import (
     access_path,
     last_name,
@@ -99,7 +99,9 @@ class _Leaves:
         if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
             return [node.elt]
         if isinstance(node, ast.IfExp):
-            return [node.body, node.orelse]
+            # `x.detach() if torch.is_tensor(x) else x`: what is no tensor has no graph.
+            checked = isinstance(node.test, ast.Call) and last_name(node.test.func) == "is_tensor"
+            return [node.body] if checked else [node.body, node.orelse]
         if isinstance(node, ast.Starred):
             return []
         if isinstance(node, ast.BinOp):
@@ -144,12 +146,30 @@ def _holder(place: Place, node: ast.AST, leaves: _Leaves) -> Holder | None:
     if held is None or not isinstance(node, ast.stmt | ast.expr):
         return None
     kind, receiver, found = held
-    values = tuple(value for value in found if not _is_mapping(place, value))
+    keeps = isinstance(node, ast.Call)
+    values = tuple(
+        value
+        for value in found
+        if keeps or _is_copied(place, value) or not is_mapping(place, value)
+    )
     path = None if receiver is None else access_path(receiver)
     return Holder(place=place, node=node, kind=kind, receiver=path, values=values)
 
 
-def _is_mapping(place: Place, value: ast.expr) -> bool:
+def _is_copied(place: Place, value: ast.expr) -> bool:
+    """Whether a mapping's items go into a new one: `dict(logs)`, `Record(**logs)`, `{**logs}`."""
+    outer = place.parsed.parents.get(value)
+    if isinstance(outer, ast.keyword):
+        return outer.arg is None
+    if isinstance(outer, ast.Dict):
+        return any(
+            item is value and key is None
+            for key, item in zip(outer.keys, outer.values, strict=True)
+        )
+    return isinstance(outer, ast.Call) and last_name(outer.func) in {"dict", "OrderedDict"}
+
+
+def is_mapping(place: Place, value: ast.expr) -> bool:
     """Whether the scope reads the value by string keys or named fields, so that it is no tensor."""
     path = access_path(value)
     if path is None or isinstance(value, ast.Subscript):
@@ -207,12 +227,17 @@ def _from_comprehension(
     leaves: _Leaves,
 ) -> _Held | None:
     """A comprehension that computes what it collects; one that only goes through a container holds nothing new."""
-    values = tuple(
-        leaf for leaf in leaves.of(node) if not isinstance(leaf, ast.Name | ast.Attribute)
-    )
+    values = tuple(leaf for leaf in leaves.of(node) if not _only_reads(leaf))
     statement = place.parsed.statement_of(node)
     target = statement.targets[-1] if isinstance(statement, ast.Assign) else None
     return "comprehension", target, values
+
+
+def _only_reads(leaf: ast.expr) -> bool:
+    """`x`, `row.loss`, `row["loss"]`: something that is there already."""
+    if isinstance(leaf, ast.Subscript):
+        return isinstance(leaf.slice, ast.Constant) and access_path(leaf) is not None
+    return isinstance(leaf, ast.Name | ast.Attribute)
 
 
 def _accumulated(value: ast.expr, path: str, leaves: _Leaves) -> tuple[ast.expr, ...]:

@@ -15,6 +15,7 @@ from headroom.agents.plays.base import (
     total_bytes,
 )
 from headroom.agents.plays.guards import Guard, MayTrain, Site, find_guard
+from headroom.agents.plays.modes import evaluates_beside_training, find_mode_guard
 from headroom.agents.program import Program, read_program
 from headroom.agents.protocol import Evidence
 from headroom.agents.rewrite import patch_for
@@ -23,6 +24,10 @@ from headroom.evidence.model import Frame, StackUse
 from headroom.records.diagnosis import Cause, Numerics
 from headroom.records.patch import Patch
 from headroom.records.run import CallSite
+
+_FUSED = frozenset(
+    {"MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer"}
+)
 
 
 class NoGrad(Play):
@@ -37,21 +42,19 @@ class NoGrad(Play):
 
     def findings(self, evidence: Evidence) -> tuple[Finding, ...]:
         """One finding for each guard that is missing, with all the call sites that it would cover."""
-        sites = [
-            site
-            for site in evidence.call_sites
-            if site.grad_calls > 0 and not _was_reached(site, evidence)
-        ]
-        if not sites:
-            return ()
         program = read_program(evidence)
         covered: dict[Guard, list[CallSite]] = defaultdict(list)
-        for site in sites:
-            guard = _guard_for(program, evidence, site)
+        for site in evidence.call_sites:
+            guard = None
+            if evaluates_beside_training(site, evidence):
+                guard = find_mode_guard(program, site)
+            elif site.grad_calls > 0 and not _was_reached(site, evidence):
+                guard = _guard_for(program, evidence, site)
             if guard is not None:
                 covered[guard].append(site)
         found = [
-            _finding(evidence, covered[guard], _patches(guard, tuple(covered))) for guard in covered
+            _finding(program, evidence, covered[guard], _patches(guard, tuple(covered)))
+            for guard in covered
         ]
         return tuple(item for item in found if is_large(evidence.ledger, item.cause.peak_bytes))
 
@@ -142,18 +145,49 @@ def _title(guards: Sequence[Guard]) -> str:
 def _reason(guard: Guard) -> str:
     return (
         f"Modules called in {guard.what} run with gradients on, so every intermediate result is kept for a backward "
-        "pass that never comes; under no_grad each is freed as soon as the next layer has used it."
+        "pass that nobody asks for; under no_grad each is freed as soon as the next layer has used it."
     )
 
 
-def _finding(evidence: Evidence, sites: Sequence[CallSite], patches: tuple[Patch, ...]) -> Finding:
+def _saw_backward(evidence: Evidence) -> bool:
+    """Whether any backward pass ran before the record ends; without one, that no gradient came says nothing."""
+    ledger = evidence.ledger
+    return (
+        any(site.reached_calls > 0 for site in evidence.call_sites)
+        or any(stack.backward for stack in ledger.stacks)
+        or ledger.peak.tick.update > 0
+    )
+
+
+def _numerics(program: Program, sites: Sequence[CallSite]) -> Numerics:
+    """In eval mode and without gradients, torch runs its transformer layers as one fused operation.
+
+    See `torch.nn.TransformerEncoderLayer`, "fast path"; its results are rounded differently.
+    """
+    fused = any(program.mentions.get(name) for name in _FUSED if name not in program.classes)
+    seen = any(site.module in _FUSED for site in sites)
+    in_eval = any(site.eval_calls > 0 for site in sites)
+    return "rounding" if in_eval and (fused or seen) else NoGrad.numerics
+
+
+def _finding(
+    program: Program,
+    evidence: Evidence,
+    sites: Sequence[CallSite],
+    patches: tuple[Patch, ...],
+) -> Finding:
     stacks = _stacks_through(sites, evidence)
     size_bytes = total_bytes(stacks)
     first = sites[0]
     calls = sum(site.grad_calls for site in sites)
+    seen = (
+        "and no gradient ever comes back"
+        if _saw_backward(evidence)
+        else "and by the program's text nobody needs their gradients, though no backward pass had run yet to show it"
+    )
     summary = (
         f"`{first.function}` ({shown_path(first.file, evidence)}:{first.line}) calls modules {calls} "
-        f"{'time' if calls == 1 else 'times'} with gradients on, and no gradient ever comes back: "
+        f"{'time' if calls == 1 else 'times'} with gradients on, {seen}: "
         f"{share(evidence.ledger, size_bytes)} is their graph and what it holds."
     )
     cause = Cause(
@@ -165,4 +199,9 @@ def _finding(evidence: Evidence, sites: Sequence[CallSite], patches: tuple[Patch
         file=first.file,
         line=first.line,
     )
-    return Finding(cause=cause, patches=patches, saving_bytes=size_bytes)
+    return Finding(
+        cause=cause,
+        patches=patches,
+        saving_bytes=size_bytes,
+        numerics=_numerics(program, sites),
+    )

@@ -115,6 +115,9 @@ def _has_graph(stack: StackUse, evidence: Evidence, program: Program) -> bool | 
     scope = parsed.scope_at(innermost.line, innermost.name)
     calls = calls_on(own_nodes(scope), innermost.line)
     names = {last_name(call.func) for call in calls if isinstance(call, ast.Call)} - COLLECTING
+    if "state_dict" in names:
+        # A state dictionary holds detached tensors.
+        return False
     return False if names and names <= _MAKING | {"device"} else None
 
 

@@ -39,13 +39,15 @@ class RetainedGraph(Play):
             if not is_needed(program, suspect.holder, "graph")
         ]
         return findings_of(
+            program,
             evidence,
             suspects,
             play=self.name,
             kind="retained_graph",
             what="with the graph behind them",
+            call=".detach()",
             patches=lambda members: (
-                *patches_of(members, ".detach()"),
+                *patches_of(program, members, ".detach()"),
                 *_last_resort(program, members),
             ),
         )
@@ -54,4 +56,4 @@ class RetainedGraph(Play):
 def _last_resort(program: Program, members: Sequence[Suspect]) -> tuple[Patch, ...]:
     """Where detaching saves nothing, a backward pass had freed the graph, and the values themselves pile up."""
     movable = [member for member in members if may_move(program, member)]
-    return patches_of(movable, ".detach().cpu()", host_companions(program))[-1:]
+    return patches_of(program, movable, ".detach().cpu()", host_companions(program))[-1:]

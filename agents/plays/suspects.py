@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from headroom.agents.calls import Mode, arguments, hands_on
 from headroom.agents.carry import Seeds
 from headroom.agents.flow import Flow
+from headroom.agents.index import Place
 from headroom.agents.plays.base import is_large
 from headroom.agents.plays.holders import Holder, find_holders
 from headroom.agents.plays.piles import Pile, site_frames
-from headroom.agents.program import Place, Program
+from headroom.agents.program import Program
 from headroom.agents.protocol import Evidence
 from headroom.agents.syntax import Scope, last_name, parameters
 from headroom.evidence.model import Frame

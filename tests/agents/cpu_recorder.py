@@ -35,7 +35,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not install
         self.peak_call = 0
         self.calls = 0
         self.depth = 0
-        self.sites: dict[tuple[int, str], dict[str, int]] = {}
+        self.sites: dict[tuple[int, str, str, bool], dict[str, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -79,7 +79,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not install
         self.calls += 1
         frame = self.frames()[0]
         empty = {"calls": 0, "grad_calls": 0, "eval_calls": 0, "reached_calls": 0}
-        site = self.sites.setdefault((frame.f_lineno, frame.f_code.co_name), empty)
+        kind = type(module).__name__
+        key = (frame.f_lineno, frame.f_code.co_name, kind, bool(module.training))
+        site = self.sites.setdefault(key, empty)
         site["calls"] += 1
         site["grad_calls"] += torch.is_grad_enabled()
         site["eval_calls"] += not module.training
@@ -108,8 +110,8 @@ def record(program: str) -> dict[str, Any]:
     for handle in handles:
         handle.remove()
     sites = [
-        {"line": line, "function": function, **counts}
-        for (line, function), counts in recorder.sites.items()
+        {"line": line, "function": function, "module": kind, **counts}
+        for (line, function, kind, _), counts in recorder.sites.items()
     ]
     return {
         "printed": printed.getvalue(),

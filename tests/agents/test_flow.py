@@ -7,7 +7,8 @@ import pytest
 from headroom.agents.calls import Mode
 from headroom.agents.carry import Seeds
 from headroom.agents.flow import Flow
-from headroom.agents.program import Place, Program, calls_on
+from headroom.agents.index import Place
+from headroom.agents.program import Program, calls_on
 from headroom.agents.syntax import own_nodes, parse_file
 
 
@@ -239,7 +240,7 @@ def test_the_way_through_another_file() -> None:
 def test_what_may_train(text: str, trains: bool) -> None:
     program = program_of(a=text)
     (place,) = program.functions["f"]
-    assert program.trains(place.scope) is trains
+    assert program.trains(place.parsed, place.scope) is trains
 
 
 def test_any_forward_may_be_the_one_that_gradients_came_back_to() -> None:
@@ -249,16 +250,16 @@ def test_any_forward_may_be_the_one_that_gradients_came_back_to() -> None:
     file = parse_file("/app/a.py", text)
     assert file is not None
     program = Program({file.path: file}, frozenset({(file.path, 3)}))
-    assert not program.trains(program.functions["f"][0].scope)
+    assert not program.trains(file, program.functions["f"][0].scope)
 
 
 def test_a_function_that_gradients_came_back_to_trains() -> None:
     file = parse_file("/app/a.py", b"def step(x):\n    return net(x)\ndef f():\n    step(1)\n")
     assert file is not None
     reached = Program({file.path: file}, frozenset({(file.path, 2)}))
-    assert reached.trains(reached.functions["f"][0].scope)
+    assert reached.trains(file, reached.functions["f"][0].scope)
     unreached = Program({file.path: file})
-    assert not unreached.trains(unreached.functions["f"][0].scope)
+    assert not unreached.trains(file, unreached.functions["f"][0].scope)
 
 
 @pytest.mark.parametrize(

@@ -285,10 +285,11 @@ POSITIVE: dict[str, Case] = {
         """
          |import torch
          |
+         |train(model)  #@train
         -|results = run(lambda x: (model(x), 1), loader)  #@call
         +|results = run(torch.no_grad()(lambda x: (model(x), 1)), loader)
         """,
-        {"call:<lambda>": EVALUATED},
+        {"train": TRAINED, "call:<lambda>": EVALUATED},
         ["call:<lambda>"],
     ),
     "async function: the decorator would do nothing there": (
@@ -1089,6 +1090,14 @@ NEGATIVE: dict[str, Case] = {
         """,
         {"call": {"calls": 2}},
         ["call"],
+    ),
+    "a tensor is asked for its gradient, which fails without one": (
+        """
+         |model(x).sum().backward()  #@train
+         |for x in loader: out = model(x); out.register_hook(print)  #@other
+        """,
+        {"train": TRAINED, "other": EVALUATED},
+        ["other"],
     ),
     "an attack needs the gradient of its input": (
         """

@@ -217,7 +217,110 @@ print(float(meter.sum))
 """,
 }
 
+PROGRAMS |= {
+    "one function that trains and evaluates": """
+def run_epoch(batches, training=False):
+    model.train(training)
+    total = 0.0
+    for x in batches:
+        loss = model(x).square().mean()
+        if training:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        total += loss.item()
+    return total
+
+
+for epoch in range(2):
+    print(run_epoch(data, training=True), run_epoch(large))
+print(model.head.weight.sum().item())
+""",
+    "a penalty that is a plain number at times": """
+total = 0.0
+for step in range(9):
+    train_step(data[step % 3])
+    penalty = model(large[step % 3]).abs().mean()
+    if step % 4 == 3:
+        penalty = 0.0
+    total += penalty
+print(float(total))
+""",
+    "dictionaries that are copied": """
+history = []
+
+
+def step(x):
+    out = model(x)
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    return {"loss": loss, "rows": len(x)}
+
+
+for number in range(9):
+    logs = step(data[number % 3])
+    history.append(dict(logs, number=number))
+print(sum(logs["rows"] for logs in history), torch.stack([logs["loss"] for logs in history]).sum().item())
+""",
+    "lists that are joined": """
+logs = []
+
+
+def step(x):
+    losses = []
+    for part in x.chunk(2):
+        loss = model(part).square().mean()
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        losses.append(loss)
+    return losses
+
+
+for number in range(6):
+    found = step(large[number % 3])
+    logs.extend(found)
+print(len(logs), torch.stack(logs).sum().item())
+""",
+}
+
 LEFT_ALONE = {
+    "a loss scaler that is an object": """
+class Scaler:
+    def __call__(self, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def train(scaler):
+    model.eval()
+    losses = []
+    for x in large:
+        losses.append(model(x).square().mean())
+    scaler(sum(losses))
+
+
+train(Scaler())
+print(model.head.weight.sum().item())
+""",
+    "a loss in a partial": """
+from functools import partial
+
+
+def pooled(scale, features):
+    return torch.stack(features).square().mean() * scale
+
+
+features = []
+for x in large:
+    features.append(model(x))
+closure = partial(pooled, 2.0, features)
+closure().backward()
+print(model.head.weight.grad.sum().item())
+""",
     "losses summed before one backward pass": """
 losses = []
 for x in large:
@@ -307,7 +410,7 @@ def results(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def evidence_of(path: Path, record: dict[str, Any]) -> Evidence:
-    sites = [CallSite(file=str(path), module="Net", rows=0, **site) for site in record["sites"]]
+    sites = [CallSite(file=str(path), rows=0, **site) for site in record["sites"]]
     return Evidence(
         ledger=ledger_of(path, record),
         call_sites=tuple(sites),

@@ -8,7 +8,7 @@ import pytest
 from headroom.agents import rewrite, syntax
 from headroom.agents.calls import guard_paths as paths_of
 from headroom.agents.calls import is_backward, is_guard, is_optimizer_step, moves_to_host
-from headroom.agents.rewrite import decorate, follow, patch_for, torch_name, wrap
+from headroom.agents.rewrite import decorate, patch_for, surround, torch_name, wrap
 from headroom.agents.syntax import Loop, ParsedFile, parse_file, parse_source
 
 PACKAGE = Path(syntax.__file__).resolve().parents[1]
@@ -281,7 +281,7 @@ def test_a_call_behind_an_expression(text: str, expected: str) -> None:
     file = parsed(f"ö = {text}\n")
     statement = file.tree.body[0]
     assert isinstance(statement, ast.Assign)
-    changes = follow(file, [statement.value], ".detach()")
+    changes = surround(file, {statement.value: ("", ".detach()")})
     assert file.text.changed(changes).to_bytes().decode() == f"ö = {expected}\n"
 
 
@@ -292,7 +292,7 @@ def test_two_calls_on_one_line() -> None:
     statement = file.tree.body[0]
     assert isinstance(statement, ast.Expr)
     assert isinstance(statement.value, ast.Call)
-    changes = follow(file, statement.value.args, ".x()")
+    changes = surround(file, {value: ("", ".x()") for value in statement.value.args})
     assert file.text.changed(changes).lines == ("f(a.x(), (b + c).x())",)
 
 
