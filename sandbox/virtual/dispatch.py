@@ -99,7 +99,7 @@ class Dispatcher:
                 return result
         if operator.is_view:
             return self.redispatch_to_cpu(call)
-        _check_devices(call)
+        check_devices(call)
         plan = self.kernels.plan(call)
         if plan is None:
             result = self._change(call) if operator.written else self._create(call)
@@ -278,7 +278,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
-def _check_devices(call: Call) -> None:
+def check_devices(call: Call) -> None:
     """Raises torch's error for a host tensor among CUDA tensors; scalars are allowed."""
     on_device = on_host = False
     for tensor in call.tensors():

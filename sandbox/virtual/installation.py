@@ -14,6 +14,7 @@ from . import distributed, guard, hooks, lifecycle, torch_cuda
 from . import encoder as _encoder  # noqa: F401  (registers its handlers)
 from . import gradients as _gradients  # noqa: F401  (registers its handlers)
 from . import indexing as _indexing  # noqa: F401  (registers its handlers)
+from . import losses as _losses  # noqa: F401  (registers its handlers)
 from .cards import CARDS
 from .cuda_functions import SETTINGS_IGNORED
 from .device import VirtualDevice

@@ -16,11 +16,16 @@ from torch import Tensor
 
 from .dispatch import Dispatcher
 from .handlers import handles
+from .plans import Plan
 from .schema import Call, read, with_tensors_for_numbers
 
 _aten = torch.ops.aten
 _NESTED_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.NestedTensorCPU)
 _ATEN = "aten::"
+
+_FUSED_TYPES = frozenset({torch.float32, torch.float16})
+"""Padding of other types is left out by a mask (`nested_from_padded_cuda`)."""
+INDEX_BYTES = 8
 
 KERNELS: dict[str, Callable[..., Any]] = {}
 """Kernels of ours for the nested CUDA key, by operator name without namespace."""
@@ -93,7 +98,11 @@ def _from_padded(dispatcher: Dispatcher, call: Call) -> Tensor:
     """`nested_from_padded_cuda`: one buffer without the padding."""
     padded, sizes = call.args[0], call.args[1].to(torch.int64)
     sizes = dispatcher.host(sizes).contiguous()
-    buffer = dispatcher.tensors.unknown((int(sizes.prod(1).sum()),), (1,), padded.dtype)
+    count = int(sizes.prod(1).sum())
+    plan = _selection(padded, count) if padded.dtype not in _FUSED_TYPES else Plan()
+    held = dispatcher.kernels.begin(plan)
+    buffer = dispatcher.tensors.unknown((count,), (1,), padded.dtype)
+    dispatcher.kernels.end(plan, held)
     storage = dispatcher.tensors.storage_of(padded)
     into = dispatcher.tensors.storage_of(buffer)
     if storage.known and storage.data is not None and into.data is not None:
@@ -101,6 +110,12 @@ def _from_padded(dispatcher: Dispatcher, call: Call) -> Tensor:
         dispatcher.host(buffer).copy_(whole.values())
         into.assumed = storage.assumed
     return from_buffer(buffer, sizes)
+
+
+def _selection(padded: Tensor, count: int) -> Plan:
+    """`nested_from_padded_generic`: a mask for each member and one for all, then the indices of what is kept."""
+    masks = (padded[0].numel(),) * len(padded)
+    return Plan(held=(*masks, padded.numel(), INDEX_BYTES * padded.dim() * count))
 
 
 @handles("_padded_dense_to_jagged_forward", "_jagged_to_padded_dense_forward")

@@ -110,21 +110,11 @@ def _plan_embedding_backward(call: Call, card: Card) -> Plan | None:
     )
 
 
-def _plan_squared_error(call: Call, card: Card) -> Plan | None:
-    """The difference and its square, before they are reduced."""
-    nbytes = _loss_bytes(call)
-    return Plan(held=(nbytes,), early=((nbytes,),)) if nbytes else None
-
-
 def _plan_elementwise_loss(call: Call, card: Card) -> Plan | None:
-    """The loss of every element, before it is reduced (Loss.cpp, Loss.cu)."""
-    nbytes = _loss_bytes(call)
-    return Plan(held=(nbytes,)) if nbytes else None
-
-
-def _loss_bytes(call: Call) -> int:
+    """The loss of every element, before it is reduced (Loss.cpp)."""
     source: Tensor = call.args[0]
-    return source.numel() * source.element_size() if call.get("reduction") else 0
+    nbytes = source.numel() * source.element_size() if call.get("reduction") else 0
+    return Plan(held=(nbytes,)) if nbytes else None
 
 
 def _last_power_of_two(number: int) -> int:
@@ -138,8 +128,5 @@ PLANNERS: dict[str, Planner] = {
     "native_batch_norm": _plan_batch_norm,
     "native_batch_norm_backward": _plan_batch_norm_backward,
     "embedding_dense_backward": _plan_embedding_backward,
-    "mse_loss": _plan_squared_error,
-    "binary_cross_entropy": _plan_elementwise_loss,
     "huber_loss": _plan_elementwise_loss,
-    "smooth_l1_loss": _plan_elementwise_loss,
 }

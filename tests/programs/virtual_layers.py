@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from virtual_check import check
+from virtual_check import check, raises
 
 
 CUDA = "cuda"
@@ -320,3 +320,26 @@ def sparse_embedding():
     e = nn.Embedding(10, 4, sparse=True).cuda()
     e(torch.tensor([1, 2], device=CUDA)).sum().backward()
     assert e.weight.grad.is_sparse and e.weight.grad.to_dense().shape == (10, 4)
+
+
+@check
+def a_reduced_loss_keeps_the_memory_of_all():
+    x, y = (torch.rand(1024, 1024, device=CUDA) for _ in range(2))
+
+    def kept(loss):
+        before = torch.cuda.memory_allocated()
+        value = loss(x, y)
+        assert value.shape == () and value.item() == 1.0  # assumed
+        return torch.cuda.memory_allocated() - before
+
+    for loss in (F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy):
+        assert kept(loss) == 4 << 20, loss.__name__
+    for loss in (F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits):
+        assert kept(loss) == 512, loss.__name__
+    small = torch.tensor([1.0, 3.0], device=CUDA)
+    assert F.mse_loss(small, torch.zeros_like(small)).item() == 5.0
+    assert F.smooth_l1_loss(small, torch.zeros_like(small), reduction="sum").item() == 3.0
+    assert F.mse_loss(small, small, reduction="none").shape == (2,)
+    half = torch.tensor([0.5, 0.5], device=CUDA)
+    assert abs(F.binary_cross_entropy(half, half).item() - 0.6931) < 1e-3
+    raises(RuntimeError, "must match the size", lambda: F.mse_loss(x, y[:, :3]))
