@@ -7,10 +7,12 @@ checks compare the prefix. What was not recorded is not compared: the check's `p
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from headroom.records.run import RunRecord
 from headroom.records.trial import Check
+
+Number = TypeVar("Number", int, float)
 
 LOSS_DIFFERENCE_CHANGED = 0.05
 """Losses further apart than this (relative) are another training. A choice, made wide on purpose.
@@ -80,13 +82,7 @@ def check_updates(original: RunRecord, candidate: RunRecord) -> Check:
 
 def check_samples(original: RunRecord, candidate: RunRecord) -> Check:
     """The same number of rows for each update that both made."""
-    pairs = [
-        (index, before, after)
-        for index, (before, after) in enumerate(
-            zip(original.samples_per_update, candidate.samples_per_update, strict=False), 1
-        )
-        if before is not None and after is not None
-    ]
+    pairs = _pairs(original.samples_per_update, candidate.samples_per_update)
     if not pairs:
         return Check(name="samples", passed=None, value="no update to compare")
     different = [(index, before, after) for index, before, after in pairs if before != after]
@@ -171,15 +167,19 @@ def _rows(record: RunRecord, count: Literal["rows", "reached_rows"]) -> Counter[
     return rows
 
 
+def _pairs(
+    before: Sequence[Number | None], after: Sequence[Number | None]
+) -> list[tuple[int, Number, Number]]:
+    """The updates of which both runs have a figure: index from 1, and both figures."""
+    both = enumerate(zip(before, after, strict=False), 1)
+    return [
+        (index, one, other) for index, (one, other) in both if one is not None and other is not None
+    ]
+
+
 def check_losses(original: RunRecord, candidate: RunRecord) -> Check:
     """Bitwise equal losses. `passed` is None when they differ by no more than can still be the same training."""
-    pairs = [
-        (index, before, after)
-        for index, (before, after) in enumerate(
-            zip(original.losses, candidate.losses, strict=False), 1
-        )
-        if before is not None and after is not None
-    ]
+    pairs = _pairs(original.losses, candidate.losses)
     if not pairs:
         return Check(name="losses", passed=None, value="none computed in both runs")
     different = [pair for pair in pairs if not _same(pair[1], pair[2])]

@@ -12,15 +12,7 @@ from headroom.agents.plays.no_grad import NoGrad
 from headroom.agents.program import Program
 from headroom.agents.syntax import parse_file
 from headroom.evidence.model import Tick
-
-
-def program_of(**files: str) -> Program:
-    parsed = {}
-    for name, text in files.items():
-        file = parse_file(f"/app/{name}.py", text.encode())
-        assert file is not None
-        parsed[file.path] = file
-    return Program(parsed)
+from tests.agents.programs import program_of
 
 
 def needed(program: Program, function: str) -> bool:

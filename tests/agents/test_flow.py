@@ -10,15 +10,7 @@ from headroom.agents.flow import Flow
 from headroom.agents.index import Place
 from headroom.agents.program import Program, calls_on
 from headroom.agents.syntax import own_nodes, parse_file
-
-
-def program_of(**files: str) -> Program:
-    parsed = {}
-    for name, text in files.items():
-        file = parse_file(f"/app/{name}.py", text.encode())
-        assert file is not None
-        parsed[file.path] = file
-    return Program(parsed)
+from tests.agents.programs import program_of
 
 
 def tainted_names(body: str, mode: Mode = "graph") -> set[str]:

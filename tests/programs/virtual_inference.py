@@ -1,20 +1,12 @@
 """Inference that torch's fast paths serve, and training under DataParallel; prints the peak of each."""
 
-import gc
-import json
-import sys
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from virtual_cases import case, run_cases
+
 CUDA, WIDTH, HEADS = "cuda", 512, 8
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 def encoder(**options):
@@ -121,16 +113,5 @@ def data_parallel():
             optimizer.step()
 
 
-@torch.no_grad()
-def main():
-    for name in sys.argv[1:] or CASES:
-        torch.manual_seed(0)
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        CASES[name]()
-        torch.cuda.synchronize()
-        print("PEAK " + json.dumps({name: torch.cuda.max_memory_allocated()}), flush=True)
-
-
-main()
+with torch.no_grad():
+    run_cases()

@@ -1,21 +1,13 @@
 """Twelve training programs of other kinds than those in h200/, one after the other; prints the peak of each."""
 
-import gc
-import json
-import sys
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from virtual_cases import case, run_cases
+
 CUDA, BF16 = "cuda", torch.bfloat16
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
 
 
 def train(model, batches, optimizer, loss_of, autocast=None, scaler=None):
@@ -382,16 +374,4 @@ def meta_learning():
         optimizer.step()
 
 
-def main():
-    for name in sys.argv[1:] or CASES:
-        torch.manual_seed(0)
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        CASES[name]()
-        torch.cuda.synchronize()
-        peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
-        print("PEAK " + json.dumps({name: peaks}), flush=True)
-
-
-main()
+run_cases()

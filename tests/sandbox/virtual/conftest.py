@@ -32,6 +32,15 @@ class Finished:
         return json.loads(lines[0].removeprefix("VIRTUAL "))
 
     @property
+    def peaks(self) -> dict[str, int]:
+        """Allocated bytes of every case that ran."""
+        lines = [line for line in self.stdout.splitlines() if line.startswith("PEAK ")]
+        found: dict[str, list[int]] = {}
+        for line in lines:
+            found.update(json.loads(line.removeprefix("PEAK ")))
+        return {name: allocated for name, (allocated, _reserved) in found.items()}
+
+    @property
     def checks(self) -> dict[str, str | None]:
         """Error, or None, of every check that ran."""
         lines = [line for line in self.stdout.splitlines() if line.startswith("CHECK ")]
