@@ -179,3 +179,32 @@ def wait_for_program(pid: int) -> psutil.Process:
         time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
     pytest.fail("the program did not start")
+
+
+def test_a_detached_loss_that_keeps_its_memory_is_moved_to_the_host(fix, project):
+    (project / "train.py").write_text(
+        """
+import torch, torch.nn as nn, torch.nn.functional as F
+model = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+history = []
+for step in range(40):
+    x = torch.randn(8192, 1024, device="cuda")
+    loss = F.mse_loss(model(x), x)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    history.append(loss)
+"""
+    )
+    code, result = fix("--capacity", "1500MiB", "train.py")
+    assert code == 0 and result["target_met"] is True
+    tried = [
+        (trial["candidate"]["patch"]["title"], trial["verdict"]["kept"])
+        for trial in result["trials"]
+    ]
+    assert tried == [
+        ("Detach `loss` at line 12", False),
+        ("Move to the host `loss` at line 12", True),
+    ]
+    assert "+    history.append(loss.detach().cpu())" in result["patch"].splitlines()
