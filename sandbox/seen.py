@@ -70,7 +70,11 @@ class Seen:
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters of all outermost modules, as last written."""
         by_root = {event.root: event.parameters for event in self.all(ev.Parameters)}
-        return tuple(parameter for parameters in by_root.values() for parameter in parameters)
+        return tuple(
+            parameter.model_copy(update={"root": root})
+            for root, parameters in by_root.items()
+            for parameter in parameters
+        )
 
     def seeded(self) -> tuple[str, ...]:
         """What the recorder seeded."""

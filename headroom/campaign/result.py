@@ -93,8 +93,9 @@ def _conclusion(state: State, stopped: str | None) -> tuple[VerdictWord, Equival
     if stopped is not None:
         return "stopped", "unproven", stopped
     if state.trials:
+        # What the last trial was rejected for; its equivalence is no property of a result with nothing in it.
         last = state.trials[-1].verdict
-        return last.word, last.equivalence, last.why
+        return last.word, "unproven", last.why
     why = "no built-in cure applies"
     return "insufficient_evidence", "unproven", f"{why}. {state.largest}" if state.largest else why
 

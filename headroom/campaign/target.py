@@ -1,5 +1,6 @@
 """Targets: from what was typed, to what the contract says, to bytes once the control has run."""
 
+from collections import Counter
 from typing import Final
 
 from headroom.errors import UserError
@@ -64,7 +65,7 @@ def resolve_target(target: Target, control: RunRecord) -> int | None:
             f"the target of {format_bytes(size_bytes)} is met already: the peak is {format_bytes(peak_bytes)}",
             "headroom fix --target 70% ...",
         )
-    floor_bytes = sum(parameter.size_bytes for parameter in control.parameters)
+    floor_bytes = _least_bytes(control)
     if size_bytes < floor_bytes:
         raise UserError(
             f"the target of {format_bytes(size_bytes)} is impossible: "
@@ -72,6 +73,15 @@ def resolve_target(target: Target, control: RunRecord) -> int | None:
             f"headroom fix --target {format_bytes(2 * floor_bytes).replace(' ', '')} ...",
         )
     return size_bytes
+
+
+def _least_bytes(control: RunRecord) -> int:
+    """What any run needs: the parameters of the largest module. Others may share them, or have gone before."""
+    of_root: Counter[str] = Counter()
+    for parameter in control.parameters:
+        if parameter.on_device:
+            of_root[parameter.root] += parameter.size_bytes
+    return max(of_root.values(), default=0)
 
 
 def describe_target(target: Target) -> str:

@@ -83,13 +83,15 @@ class Versions(Part):
 
 
 class Parameter(Part):
-    """A parameter of an outermost module."""
+    """A parameter of an outermost module, `root`; modules that share it each have it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     requires_grad: bool
     size_bytes: int
+    on_device: bool = True
+    root: str = ""
 
 
 class CallSite(Part):

@@ -5,6 +5,7 @@ checks compare the prefix. What was not recorded is not compared: the check's `p
 """
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, TypeVar
@@ -108,13 +109,7 @@ def check_gradients(original: RunRecord, candidate: RunRecord) -> Check:
         rows, expected, where = difference
         value = f"a gradient came back to {rows} rows"
         return Check(name="gradients", passed=False, value=value, expected=expected, where=where)
-    pairs = [
-        (index, before, after)
-        for index, (before, after) in enumerate(
-            zip(original.gradients_per_update, candidate.gradients_per_update, strict=False), 1
-        )
-        if before is not None and after is not None
-    ]
+    pairs = _pairs(original.gradients_per_update, candidate.gradients_per_update)
     for index, before, after in pairs:
         if before != after:
             return Check(
@@ -152,18 +147,21 @@ def _first_difference(
     """
     before, after = _rows(original, count), _rows(candidate, count)
     whole = is_whole(original)
-    for key, rows in before.items():
-        got = after.get(key, 0)
+    for key in {**before, **after} if whole else before:
+        rows, got = before[key], after[key]
         if got < rows or (whole and got != rows):
             expected = f"{rows} rows" if whole else f"at least {rows} rows"
-            return got, expected, f"{key[1]} called in {key[0]}"
+            return got, expected, f"{key[1]} called in {key[0]}, in {key[2]} mode"
     return None
 
 
-def _rows(record: RunRecord, count: Literal["rows", "reached_rows"]) -> Counter[tuple[str, str]]:
-    rows: Counter[tuple[str, str]] = Counter()
+def _rows(
+    record: RunRecord, count: Literal["rows", "reached_rows"]
+) -> Counter[tuple[str, str, str]]:
+    rows: Counter[tuple[str, str, str]] = Counter()
     for site in record.call_sites:
-        rows[site.function, site.module] += getattr(site, count)
+        mode = "eval" if site.eval_calls else "training"
+        rows[site.function, site.module, mode] += getattr(site, count)
     return rows
 
 
@@ -216,10 +214,12 @@ def _equal_losses(pairs: list[tuple[int, float, float]], total: int) -> Check:
 
 
 def _same(before: float, after: float) -> bool:
-    return before == after or (math.isnan(before) and math.isnan(after))
+    if math.isnan(before) or math.isnan(after):
+        return math.isnan(before) and math.isnan(after)
+    return before == after and math.copysign(1, before) == math.copysign(1, after)
 
 
 def _relative(before: float, after: float) -> float:
     if not (math.isfinite(before) and math.isfinite(after)):
         return math.inf
-    return abs(before - after) / max(abs(before), abs(after))
+    return abs(before - after) / max(abs(before), abs(after), sys.float_info.min)

@@ -53,6 +53,8 @@ def judge(
     word: Level = "predicted" if contract.device == "virtual" else "measured"
     if trial.outcome != "completed":
         return _rejected(f"the changed program did not complete: {trial.reason}")
+    if trial.peak_allocated_bytes is None:
+        return _rejected("the changed program has no peak: it never used the device")
     checks = (*compare(originals.whole, trial), *_summary(screened))
     equivalence = equivalence_of(checks)
     if equivalence == "changed":
@@ -104,11 +106,10 @@ def target_met(trial: RunRecord, target_bytes: int | None) -> bool:
 
 
 def equivalence_of(checks: tuple[Check, ...]) -> Equivalence:
-    """`changed` if a check failed, `bitwise` if the losses were all compared and equal, else `unproven`."""
+    """`changed` if a check failed, `bitwise` if all were made, the losses among them, else `unproven`."""
     if any(check.passed is False for check in checks):
         return "changed"
-    losses = next(check for check in checks if check.name == "losses")
-    return "bitwise" if losses.passed else "unproven"
+    return "bitwise" if all(check.passed for check in checks) else "unproven"
 
 
 def _is_comparable(original: RunRecord, trial: RunRecord, screened: tuple[Check, ...]) -> bool:

@@ -1,5 +1,6 @@
 """Outermost module calls: where they are made, in which mode, with how many rows, and whether a gradient came back."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
@@ -86,7 +87,7 @@ class Calls:
         first = inputs[0] if inputs else None
         rows = 0
         if first is not None:
-            rows = int(first.shape[0]) if first.dim() else 1
+            rows = int(first.size(0)) if first.dim() else 1
         trained = self._parameters.see(module)
         site = self._site(module, train, caller)
         site.calls += 1
@@ -97,7 +98,7 @@ class Calls:
         self._progress.calls += 1
         self._on_call()
         # Rows count as samples where they enter from outside: not the output of another trained module.
-        is_sample = trained and (first is None or not first.requires_grad)
+        is_sample = trained and (first is None or first.grad_fn is None)
         return _Call(site, rows, rows if is_sample else 0)
 
     def _site(self, module: Any, train: bool, caller: FrameType) -> _Site:
@@ -132,7 +133,10 @@ class Calls:
     def _watch(self, output: Any, call: _Call) -> None:
         for tensor in _tensors(output, self._torch.Tensor, limit=OUTPUTS_WATCHED):
             if tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.register_hook(lambda _gradient: self._reached(call))
+                hook = self._torch.utils.hooks.unserializable_hook(
+                    lambda _grad: self._reached(call)
+                )
+                tensor.register_hook(hook)
             elif tensor.requires_grad:
                 # A module that hands out its own parameter: a hook would stay on it for good, so it counts as trained.
                 self._reached(call)
@@ -168,6 +172,9 @@ def _tensors(value: Any, tensor_type: type, limit: int) -> Iterator[Any]:
         elif depth < 4 and isinstance(item, (tuple, list)):
             waiting.extend((part, depth + 1) for part in item)
         elif depth < 4 and isinstance(item, dict):
-            waiting.extend((part, depth + 1) for part in item.values())
-        elif depth < 4 and hasattr(item, "__dataclass_fields__"):
-            waiting.extend((part, depth + 1) for part in vars(item).values())
+            waiting.extend((part, depth + 1) for part in dict.values(item))
+        elif depth < 4:
+            # By the type: the program's own `__getattr__` is not to be called.
+            for name in getattr(type(item), "__dataclass_fields__", ()):
+                with contextlib.suppress(AttributeError):
+                    waiting.append((object.__getattribute__(item, name), depth + 1))

@@ -28,13 +28,18 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        # Whoever only looks (`importlib.util.find_spec`, as we do next) gets the loader that is really there.
+        if fullname != self._name or sys._getframe(2).f_globals.get("__name__") == "importlib.util":
             return None
-        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._callback)
+            spec.loader = _Loader(spec.loader, self._executed)
         return spec
+
+    def _executed(self, module: ModuleType) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._callback(module)
 
 
 class _Loader(importlib.abc.Loader):

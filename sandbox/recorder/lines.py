@@ -44,9 +44,14 @@ class Lines:
             return None
         return status.st_dev, status.st_ino
 
+    @property
+    def owned(self) -> bool:
+        """Whether this is the process that is recorded, not one that it forked."""
+        return os.getpid() == self._owner
+
     def write(self, kind: str, **fields: Any) -> None:
         """Write one event. NaN and infinity are written as Python's json does, and read back so."""
-        if os.getpid() != self._owner:
+        if not self.owned:
             return
         text = json.dumps({"v": VERSION, "kind": kind, **fields}, ensure_ascii=False)
         # File names and messages may hold bytes that are no text: JSON has no place for lone surrogates.

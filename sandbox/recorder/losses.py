@@ -2,6 +2,7 @@
 
 import functools
 import weakref
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -37,6 +38,7 @@ class Losses:
         self._roots: list[Pending] = []
         self._slots: dict[Any, list[Any]] = {}
         self._scaled = False
+        self._unscaled: dict[int, tuple[weakref.ref[Any], Pending]] = {}
 
     def install(self) -> None:
         """Wrap `torch.autograd.backward`, which `Tensor.backward` calls too, and `GradScaler.scale`."""
@@ -46,6 +48,8 @@ class Losses:
 
         @functools.wraps(real_backward)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(tensors, Iterator):
+                tensors = tuple(tensors)
             see(tensors)
             return real_backward(tensors, *args, **kwargs)
 
@@ -65,24 +69,34 @@ class Losses:
         scaler.scale = scale
 
     def _link(self, outputs: Any, scaled: Any) -> None:
-        if scaled is not outputs and isinstance(scaled, self._torch.Tensor):
-            self._scaled = True
-            scaled._headroom_unscaled = weakref.ref(outputs)
+        """Keep the unscaled value for when the scaled one becomes a root: its tensor may be gone by then."""
+        if scaled is outputs:
+            return
+        self._scaled = True
+        if isinstance(scaled, self._torch.Tensor):
+            place = id(scaled)
+            forget = weakref.ref(scaled, lambda _: self._unscaled.pop(place, None))
+            self._unscaled[place] = (forget, self._keep(outputs))
+        elif isinstance(outputs, (list, tuple)):
+            for one, other in zip(outputs, scaled, strict=True):
+                self._link(one, other)
 
     def _see_roots(self, tensors: Any) -> None:
+        if self._torch._C._current_graph_task_id() != -1:
+            return  # a backward pass inside another one, as of reentrant checkpointing
         roots = [tensors] if isinstance(tensors, self._torch.Tensor) else list(tensors)
         for root in roots:
-            self._roots.append(self._keep(root))
+            reference, unscaled = self._unscaled.pop(id(root), (None, None))
+            if unscaled is not None and reference is not None and reference() is root:
+                self._roots.append(unscaled)
+            elif self._scaled:
+                # Scaled, then changed again: its scale is not known any more.
+                self._roots.append(Pending())
+            else:
+                self._roots.append(self._keep(root))
 
     def _keep(self, root: Any) -> Pending:
         if not self._computed or not isinstance(root, self._torch.Tensor) or root.numel() != 1:
-            return Pending()
-        unscaled = getattr(root, "_headroom_unscaled", None)
-        if unscaled is not None:
-            root = unscaled()
-        elif self._scaled:
-            return Pending()  # scaled, then changed again: its scale is not known any more
-        if root is None:
             return Pending()
         value = root.detach()
         if value.device.type != "cuda":

@@ -1,7 +1,10 @@
 """Tells of outermost module calls, at next to no cost for the calls inside them."""
 
+import contextlib
+import functools
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -13,6 +16,9 @@ Begin = Callable[[Any, Any, FrameType], Any]
 End = Callable[[Any, Any], None]
 
 
+_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called")
+
+
 class _Nesting(threading.local):
     """The modules that this thread is inside of, and what `begin` returned for the outermost."""
 
@@ -21,13 +27,17 @@ class _Nesting(threading.local):
         self.call: Any = None
 
 
-class _WithEnd(OrderedDict):  # type: ignore[type-arg]
-    """A module's forward hooks while it runs: its own and ours. Copied or pickled, it is its own alone."""
+class _OnModule:
+    """A hook of ours on an outermost module. Copies and pickles made during the call get one that does nothing."""
 
-    before: Any
+    def __init__(self, hook: Callable[..., None]) -> None:
+        self._hook = hook
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.before.__reduce_ex__(protocol)
+    def __call__(self, *given: Any) -> None:
+        self._hook(*given)
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class OutermostCalls:
@@ -54,7 +64,9 @@ class OutermostCalls:
         self._torch, self._begin, self._end, self._guarded = torch, begin, end, guarded
         self._hooks = torch.nn.modules.module
         self._nesting = _Nesting()
-        self._aside: Any = None
+        # Weak, so that a model that failed can be given up.
+        self._aside: weakref.ref[Any] | None = None
+        self._left_on: weakref.ref[Any] | None = None
         self._before_id = self._after_id = -1
 
     def install(self) -> None:
@@ -62,6 +74,19 @@ class OutermostCalls:
         self._before, self._after = self._make_hooks()
         self._before_id = self._hooks.register_module_forward_pre_hook(self._before).id
         self._after_id = self._hooks.register_module_forward_hook(self._after, always_call=True).id
+        self._hide_from_warning()
+
+    def _hide_from_warning(self) -> None:
+        """torch.compile warns of global hooks before it calls a module; ours are no reason to."""
+        real, hooks = self._hooks._has_any_global_hook, self._hooks
+
+        @functools.wraps(real)
+        def has_any_global_hook() -> Any:
+            if len(hooks._global_forward_pre_hooks) > 1 or len(hooks._global_forward_hooks) > 1:
+                return True
+            return hooks._global_backward_pre_hooks or hooks._global_backward_hooks
+
+        hooks._has_any_global_hook = has_any_global_hook
 
     def recover(self) -> None:
         """Forget calls that ended without their hooks, as Ctrl-C ends them."""
@@ -107,6 +132,7 @@ class OutermostCalls:
         return before, after
 
     def _enter(self, module: Any, args: Any, caller: FrameType) -> None:
+        self._take_off()
         self._nesting.call = self._begin(module, args, caller)
         if self._may_step_aside(module):
             self._step_aside(module)
@@ -126,34 +152,41 @@ class OutermostCalls:
         alone = len(hooks._global_forward_pre_hooks) == len(hooks._global_forward_hooks) == 1
         return (
             alone
-            and type(module.__dict__.get("_forward_hooks")) is OrderedDict
+            and all(type(module.__dict__.get(name)) is OrderedDict for name in _OF_MODULES)
             and not isinstance(module, self._torch.nn.TransformerEncoderLayer)
             and (self._torch._C._current_graph_task_id() != -1 or not _others_may_call())
         )
 
     def _step_aside(self, module: Any) -> None:
-        own = module.__dict__["_forward_hooks"]
-        mixed = _WithEnd(own)
-        mixed.before = own
-        mixed[self._after_id] = self._after
-        module.__dict__["_forward_hooks"] = mixed
-        module._forward_hooks_always_called[self._after_id] = True
-        self._aside = module
+        """Leave the rest of the call to hooks on its module; the first of them is for calls of itself in itself."""
+        pre_hooks, hooks, always_called = (module.__dict__[name] for name in _OF_MODULES)
+        pre_hooks[self._before_id] = _OnModule(self._before)
+        hooks[self._after_id] = _OnModule(self._after)
+        always_called[self._after_id] = True
+        self._aside = weakref.ref(module)
         self._hooks._global_forward_pre_hooks.pop(self._before_id, None)
         self._hooks._global_forward_hooks.pop(self._after_id, None)
 
     def _come_back(self) -> None:
-        module, self._aside = self._aside, None
-        if module is None:
+        """Put the global hooks back."""
+        if self._aside is None:
             return
-        mixed = module.__dict__.get("_forward_hooks")
-        if isinstance(mixed, _WithEnd):
-            added = [item for item in mixed.items() if item[0] != self._after_id]
-            mixed.before.update(item for item in added if item[0] not in mixed.before)
-            module.__dict__["_forward_hooks"] = mixed.before
-        module._forward_hooks_always_called.pop(self._after_id, None)
+        # In an exception torch is iterating over the module's hooks: they are taken off before the next call.
+        self._left_on, self._aside = self._aside, None
+        if sys.exc_info()[0] is None:
+            self._take_off()
         self._hooks._global_forward_pre_hooks[self._before_id] = self._before
         self._hooks._global_forward_hooks[self._after_id] = self._after
+
+    def _take_off(self) -> None:
+        """Remove the hooks from the module that the last call was of."""
+        module = self._left_on() if self._left_on is not None else None
+        self._left_on = None
+        if module is not None:
+            pre_hooks, hooks, always_called = (module.__dict__[name] for name in _OF_MODULES)
+            pre_hooks.pop(self._before_id, None)
+            hooks.pop(self._after_id, None)
+            always_called.pop(self._after_id, None)
 
 
 def _others_may_call() -> bool:

@@ -1,5 +1,6 @@
 """Parameters of the outermost modules: name, shape, dtype, requires-grad."""
 
+import sys
 import weakref
 from typing import Any
 
@@ -18,6 +19,8 @@ class Parameters:
         """Take note of an outermost module; says whether it has a parameter that is trained."""
         known = self._roots.get(id(module))
         if known is None or known[0]() is not module:
+            if any(_is_lazy(parameter) for _, parameter in _named(module)):
+                return True  # its shapes are known when it has been called
             found = describe(module)
             name = self._new_name(type(module).__name__)
             known = self._roots[id(module)] = (weakref.ref(module), name, found)
@@ -47,6 +50,19 @@ def describe(module: Any) -> "list[dict[str, Any]]":
             "dtype": str(parameter.dtype).removeprefix("torch."),
             "requires_grad": parameter.requires_grad,
             "size_bytes": parameter.numel() * parameter.element_size(),
+            "on_device": parameter.is_cuda,
         }
-        for name, parameter in module.named_parameters()
+        for name, parameter in _named(module)
+        if not _is_lazy(parameter)
     ]
+
+
+def _named(module: Any) -> "list[tuple[str, Any]]":
+    """By torch's own method: a program may have replaced it."""
+    own = sys.modules["torch"].nn.Module.named_parameters
+    return list(own(module))
+
+
+def _is_lazy(parameter: Any) -> bool:
+    """An `UninitializedParameter` has no shape yet."""
+    return hasattr(type(parameter), "materialize")

@@ -7,6 +7,7 @@ import platform
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -143,7 +144,9 @@ class Session:
             self.lines.write("raised", exception=described, oom=faults.is_oom(error))
 
     def finish(self, error: "BaseException | None") -> None:
-        """Write everything that is only known at the end."""
+        """Write everything that is only known at the end; a forked child has none of it."""
+        if not self.lines.owned:
+            return
         oom = error is not None and faults.is_oom(error)
         stopped = isinstance(error, StopAfterUpdates)
         memory = self._memory
@@ -220,7 +223,12 @@ def _show(error: "BaseException | None") -> int:
 
 
 def _wait_for_threads() -> None:
-    """Join what the interpreter joins before exit handlers run: a program may train in a thread."""
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
+    """Do what the interpreter does before exit handlers run: a program may train in a thread.
+
+    That is more than joining: executors tell their idle workers to end here. The interpreter's own call then finds it
+    done.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except BaseException:
+        traceback.print_exc()  # as the interpreter goes on after Ctrl-C, too

@@ -1,5 +1,6 @@
 """Optimizer updates: their number, time, losses and samples."""
 
+import functools
 import importlib
 import time
 from collections import deque
@@ -74,8 +75,25 @@ class Updates:
         # `torch.optim` deletes its attribute of this name, so it has to be found by import.
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self._on_step)
+        self._keep_swaps_possible()
+
+    def _keep_swaps_possible(self) -> None:
+        """`swap_tensors` refuses what has a weak reference, and our counts hold one to each first parameter."""
+        real_swap = self._torch.utils.swap_tensors
+
+        @functools.wraps(real_swap)
+        def swap_tensors(t1: Any, t2: Any) -> Any:
+            counts = [(tensor, self._steps.pop(tensor, None)) for tensor in (t1, t2)]
+            try:
+                return real_swap(t1, t2)
+            finally:
+                self._steps.update((t, count) for t, count in counts if count is not None)
+
+        self._torch.utils.swap_tensors = swap_tensors
 
     def _on_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not self._lines.owned:
+            return
         if self._limit is not None and self._progress.updates >= self._limit:
             self._stop_at_once()  # the program caught our exception (`except:`) and went on
         self._gradients += self._lines.guarded(count_gradients)(optimizer) or 0

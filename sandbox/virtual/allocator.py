@@ -27,6 +27,9 @@ MIN_LARGE_BYTES = 10 << 20
 LARGE_ROUNDING_BYTES = 2 << 20
 """`kRoundLarge`: larger requests take their own segment, rounded up to a multiple of it."""
 
+UNLIMITED_BYTES = 4 << 40
+"""What an unlimited device hands out: a program that asks for ever more, until it fails, has to come to an end."""
+
 TOP_ADDRESS = 0x0700_0000_0000
 """Addresses are invented below this: no heap or mapping of a Linux process on x86-64 lies near."""
 
@@ -174,7 +177,7 @@ class CachingAllocator:
 
     def _fits(self, size_bytes: int) -> bool:
         if self.unlimited:
-            return True
+            return self.reserved_bytes + size_bytes <= UNLIMITED_BYTES
         if self.limit_bytes is not None and self.reserved_bytes + size_bytes > self.limit_bytes:
             return False
         return size_bytes <= self.free_device_bytes

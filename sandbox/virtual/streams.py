@@ -28,6 +28,7 @@ class Stream(_RealStream):  # type: ignore[misc]
             device_index=0,
             device_type=CUDA_DEVICE_TYPE,
         )
+        made._priority = priority
         return made
 
     @property
@@ -37,8 +38,17 @@ class Stream(_RealStream):  # type: ignore[misc]
 
     @property
     def priority(self) -> int:
-        """Every stream has the default priority."""
-        return 0
+        """As asked for; it changes nothing."""
+        return int(getattr(self, "_priority", 0))
+
+    def __enter__(self) -> Stream:
+        """Makes it the current stream, as `torch.cuda.stream` does."""
+        self._before = torch.cuda.current_stream()
+        torch.cuda.set_stream(self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        torch.cuda.set_stream(self._before)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

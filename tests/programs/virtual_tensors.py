@@ -293,6 +293,10 @@ def streams_for_any_device():
     assert isinstance(stream, torch.Stream) and isinstance(torch.cuda.Stream(), torch.Stream)
     assert issubclass(torch.cuda.Stream, torch.Stream) and stream.device.type == "cuda"
     torch.accelerator.current_stream().wait_stream(stream)
+    assert torch.cuda.Stream(priority=-1).priority == -1
+    with torch.cuda.Stream() as entered:
+        assert torch.cuda.current_stream() == entered
+    assert torch.cuda.current_stream() != entered
     event = torch.Event("cuda", enable_timing=True)
     event.record()
     assert isinstance(event, torch.Event) and event.query()

@@ -60,3 +60,16 @@ def test_less_than_the_parameters_is_impossible(make_run) -> None:
 def test_targets_are_described_before_the_control_has_run() -> None:
     assert describe_target(Target(kind="percent", value=0.6)) == "60 % of its peak"
     assert describe_target(Target(kind="bytes", value=GIB)) == "1.00 GiB"
+
+
+def test_parameters_that_modules_share_or_keep_on_the_host_need_no_more_room(make_run) -> None:
+    fields = {"name": "weight", "shape": (1,), "dtype": "float32", "requires_grad": True}
+    parameters = (
+        Parameter(**fields, size_bytes=2 * GIB, root="Net"),
+        Parameter(**fields, size_bytes=2 * GIB, root="Encoder"),
+        Parameter(**fields, size_bytes=9 * GIB, root="Table", on_device=False),
+    )
+    control = make_run(parameters=parameters)
+    assert resolve_target(parse_target("3GiB"), control) == 3 * GIB
+    with pytest.raises(UserError, match=r"parameters alone take 2\.00 GiB"):
+        resolve_target(parse_target("1GiB"), control)

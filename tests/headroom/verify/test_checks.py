@@ -51,7 +51,7 @@ def test_samples_name_the_update_that_differs(make_run) -> None:
 def test_evaluation_that_was_skipped_or_shortened_fails(make_run, change_site) -> None:
     original = make_run()
     fewer = change_site(original, "evaluate", rows=32)
-    assert check_evaluation(original, fewer).where == "Net called in evaluate"
+    assert check_evaluation(original, fewer).where == "Net called in evaluate, in eval mode"
     assert check_evaluation(original, fewer).passed is False
     skipped = original.model_copy(update={"call_sites": original.call_sites[:1]})
     assert check_evaluation(original, skipped).passed is False
@@ -65,7 +65,7 @@ def test_a_gradient_that_no_longer_comes_back_to_a_call_fails(make_run, change_s
     check = check_gradients(make_run(), cut)
     assert check.passed is False
     assert (check.value, check.expected) == ("a gradient came back to 8 rows", "24 rows")
-    assert check.where == "Net called in train"
+    assert check.where == "Net called in train, in training mode"
     early = make_run(outcome="oom")
     assert check_gradients(early, cut).passed is False
     assert check_gradients(change_site(early, "train", reached_rows=8), make_run()).passed is True
@@ -109,3 +109,18 @@ def test_losses_that_were_not_computed_are_not_compared(make_run) -> None:
     check = check_losses(make_run(losses=(None, None, None)), make_run(losses=(None, None, None)))
     assert check.passed is None
     assert check_losses(make_run(losses=(3.0, None, 1.0)), make_run()).passed is None
+
+
+def test_evaluation_in_another_mode_or_beside_the_original_fails(make_run, change_site) -> None:
+    original = make_run()
+    switched = change_site(original, "evaluate", eval_calls=0)
+    assert check_evaluation(original, switched).passed is False
+    extra = original.call_sites[0].model_copy(update={"function": "probe", "rows": 64})
+    more = original.model_copy(update={"call_sites": (*original.call_sites, extra)})
+    check = check_evaluation(original, more)
+    assert (check.passed, check.where) == (False, "Net called in probe, in training mode")
+
+
+def test_zeros_of_different_sign_are_not_bitwise_equal(make_run) -> None:
+    check = check_losses(make_run(losses=(0.0, 1.0, 1.0)), make_run(losses=(-0.0, 1.0, 1.0)))
+    assert check.passed is None

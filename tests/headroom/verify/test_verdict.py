@@ -132,3 +132,20 @@ def test_the_contract_can_ask_for_more(make_run, make_contract) -> None:
         contract, originals(make_run()), make_run(peak_allocated_bytes=5 * GIB), 7 * GIB
     )
     assert (verdict.word, verdict.kept) == ("insufficient_evidence", False)
+
+
+def test_what_was_not_compared_is_unproven_though_the_losses_are_equal(
+    make_run, make_contract
+) -> None:
+    without = {"parameters": (), "samples_per_update": (None,) * 3, "call_sites": ()}
+    trial = make_run(**without, peak_allocated_bytes=5 * GIB)
+    verdict = judge(make_contract(), originals(make_run(**without)), trial, 7 * GIB)
+    assert (verdict.equivalence, verdict.kept) == ("unproven", True)
+    assert "not compared: parameters, samples, evaluation" in verdict.why
+
+
+def test_a_trial_without_a_peak_meets_no_target(make_run, make_contract) -> None:
+    trial = make_run(peak_allocated_bytes=None)
+    verdict = judge(make_contract(), originals(make_run()), trial, 7 * GIB)
+    assert (verdict.word, verdict.target_met, verdict.kept) == ("rejected", False, False)
+    assert "never used the device" in verdict.why

@@ -61,22 +61,55 @@ def test_calls_are_counted_after_one_that_was_broken_off(record, torch_python, e
     assert sites == {("Net", 2, 0), ("Linear", 2, 2)}
 
 
-def test_a_module_copied_or_pickled_in_its_own_call_takes_no_hook_along(record, torch_python):
+def test_a_module_copied_or_pickled_in_its_own_call_takes_a_hook_along_that_does_nothing(
+    record, torch_python, project
+):
     source = (
         NET
         + """
-    kept = []
     class Saves(torch.nn.Linear):
         def forward(self, x):
-            kept.append(copy.deepcopy(self)); kept.append(copy.copy(self))
-            file = io.BytesIO(); torch.save(self, file); file.seek(0)
-            kept.append(torch.load(file, weights_only=False))
+            if saving:
+                copied.append(copy.deepcopy(self))
+                torch.save(self, "saved.pt")
             return super().forward(x)
+    saving, copied = True, []
     Saves(2, 2)(torch.ones(1, 2))
-    print([len(module._forward_hooks) for module in (kept[0], kept[2])])
+    saving = False
+    loaded = torch.load("saved.pt", weights_only=False)
+    for module in (copied[0], loaded):
+        print([hook.__self__ for hook in module._forward_hooks.values()])
+        print(module(torch.ones(1, 2)).shape, len(module._forward_hooks))
     """
     )
-    assert record(source, python=torch_python).stdout == "[0, 0]\n"
+    done = record(source, python=torch_python)
+    assert done.stdout.count("[<contextlib.nullcontext") == 2
+    assert done.stdout.count("torch.Size([1, 2]) 0") == 2
+    assert [(site.function, site.calls) for site in done.record.call_sites] == [
+        ("<module>", 1),
+        ("<module>", 2),
+    ]
+
+
+def test_a_module_that_calls_itself_is_one_call(record, torch_python):
+    source = (
+        NET
+        + """
+    class Tree(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = torch.nn.Linear(2, 2)
+        def forward(self, x, depth):
+            x = self(x, depth - 1) if depth else x
+            return self.lin(x)
+    tree = Tree(); optimizer = torch.optim.SGD(tree.parameters(), 0.1)
+    for _ in range(2):
+        tree(torch.ones(3, 2), 2).sum().backward(); optimizer.step()
+    """
+    )
+    done = record(source, python=torch_python).record
+    assert [(site.module, site.calls, site.rows) for site in done.call_sites] == [("Tree", 2, 6)]
+    assert done.samples_per_update == (3, 3)
 
 
 def test_hooks_that_a_module_gets_in_its_own_call_stay(record, torch_python):

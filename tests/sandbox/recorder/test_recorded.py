@@ -25,6 +25,13 @@ def printed_floats(text: str) -> list[float]:
     return [float(word) for word in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
 
 
+TRAIN_HEAD = """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+
+
 def test_updates_losses_samples_and_parameters(record, torch_python):
     done = record(TRAIN, python=torch_python).record
     assert done.outcome == "completed"
@@ -415,3 +422,80 @@ def test_training_in_a_thread_is_recorded_to_its_end(record, torch_python):
     done = record(source, python=torch_python).record
     assert done.updates == 3
     assert done.call_sites[0].reached_calls == 3
+
+
+def test_reentrant_checkpointing_leaves_the_loss_of_the_outer_pass(record, torch_python):
+    source = (
+        TRAIN_HEAD
+        + """
+        from torch.utils.checkpoint import checkpoint
+        for _ in range(2):
+            x = torch.ones(5, 2, requires_grad=True)
+            loss = checkpoint(model, x, use_reentrant=True).mean()
+            loss.backward(); optimizer.step(); print(repr(loss.item()))
+    """
+    )
+    done = record(source, python=torch_python)
+    assert list(done.record.losses) == [float(line) for line in done.stdout.split()]
+
+
+def test_inputs_that_want_a_gradient_are_samples(record, torch_python):
+    source = (
+        TRAIN_HEAD
+        + """
+        x = torch.ones(5, 2, requires_grad=True)
+        for _ in range(2):
+            model(x).sum().backward(); optimizer.step()
+    """
+    )
+    assert record(source, python=torch_python).record.samples_per_update == (5, 5)
+
+
+def test_unscaled_values_outlive_their_tensors_and_come_in_lists(record, torch_python):
+    source = (
+        TRAIN_HEAD
+        + """
+        scaler = torch.amp.GradScaler("cpu")
+        for _ in range(2):
+            scaler.scale(model(torch.ones(5, 2)).mean()).backward(); scaler.step(optimizer); scaler.update()
+        one, two = scaler.scale([model(torch.ones(5, 2)).mean(), model(torch.zeros(5, 2)).mean()])
+        torch.autograd.backward([one, two]); scaler.step(optimizer)
+        print(repr((one / scaler.get_scale() + two / scaler.get_scale()).item()))
+    """
+    )
+    done = record(source, python=torch_python)
+    assert None not in done.record.losses
+    assert done.record.losses[2] == pytest.approx(float(done.stdout), rel=1e-6)
+
+
+def test_outputs_in_slots_nested_inputs_and_lazy_modules_are_seen(record, torch_python):
+    source = (
+        TRAIN_HEAD
+        + """
+        import dataclasses
+        @dataclasses.dataclass(slots=True)
+        class Output:
+            value: torch.Tensor
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.LazyLinear(1)
+            def forward(self, x): return Output(self.layer(x))
+        net = Net()
+        for _ in range(2):
+            net(torch.ones(5, 2)).value.sum().backward(); optimizer.step()
+        model(torch.nested.nested_tensor([torch.ones(3, 2), torch.ones(1, 2)]))
+    """
+    )
+    done = record(source, python=torch_python).record
+    assert done.recorder_notes == ()
+    assert [(s.module, s.calls, s.rows, s.reached_rows) for s in done.call_sites] == [
+        ("Net", 2, 10, 10),
+        ("Linear", 1, 2, 0),
+    ]
+    assert sorted(parameter.name for parameter in done.parameters) == [
+        "bias",
+        "layer.bias",
+        "layer.weight",
+        "weight",
+    ]

@@ -100,3 +100,5 @@ def test_an_unlimited_device_goes_beyond_its_memory_and_any_cap() -> None:
     assert device.allocator.reserved_bytes >= 2 * device.total_memory_bytes
     assert device.memory_info() == (0, device.total_memory_bytes)
     assert len({block.address for block in blocks}) == 2
+    with pytest.raises(RuntimeError, match="out of memory"):
+        device.malloc(8 << 40)
