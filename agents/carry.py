@@ -267,8 +267,25 @@ class Carrier:
             self.add(receiver, given)
         elif receiver is not None and name == "clear":
             self.forget(receiver)
-        elif name in {"heappush", "setattr"} and call.args:
+        elif name in {"setattr", "__setattr__"}:
+            self._set_attribute(call, receiver)
+        elif name == "heappush" and call.args:
             self.add(call.args[0], given)
+
+    def _set_attribute(self, call: ast.Call, receiver: ast.expr | None) -> None:
+        """`setattr(module, "aux", loss)` and `module.__setattr__("aux", loss)` are assignments."""
+        words = [*([receiver] if receiver is not None else []), *call.args]
+        if len(words) < 3:
+            return
+        holder, name, value = words[-3:]
+        carries = value in self.found.tainted
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            self.add(ast.Attribute(holder, name.value, ast.Store()), carries)
+            return
+        self.add(holder, carries)
+        if carries:
+            # Whatever its name is, anybody may read it from the object: as if it had gone to a callee out of sight.
+            self.found.passed.add(Passed(call, ast.Set([]), 0))
 
     def _note_passed(self, call: ast.Call, itself: bool) -> None:
         first = 1 if binds(call) else 0

@@ -97,11 +97,4 @@ class Seen:
         event = self.last(ev.Virtual)
         if event is None:
             return None
-        return VirtualCoverage(
-            card=event.card,
-            operations=event.operations,
-            unsupported=event.unsupported,
-            assumed_values=event.assumed_values,
-            upper_bound_shapes=event.upper_bound_shapes,
-            not_modelled=event.not_modelled,
-        )
+        return VirtualCoverage(**event.model_dump(include=set(VirtualCoverage.model_fields)))

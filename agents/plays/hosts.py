@@ -82,17 +82,22 @@ def _call_meets_device(program: Program, place: Place, call: ast.Call, moved: se
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     if (
         hands_on(call)
-        or last_name(call.func) in _COPYING
+        or (last_name(call.func) in _COPYING and not _takes_over(call))
         or not (receiver in moved or any(part in moved for part in given))
     ):
         return False
     callee = program.callees.of(place, call)
-    if receiver not in moved and (callee.module or not callee.known):
+    if _takes_over(call) or (receiver not in moved and (callee.module or not callee.known)):
         return True
     path = full_path(call.func, imported_names(place.parsed.tree)) or ""
     if receiver in moved or path.startswith("torch."):
         return _mixes(program, place, [*([receiver] if receiver in moved else []), *given], moved)
     return receiver is not None and "tensor" in program.sorts.of(place, receiver)
+
+
+def _takes_over(call: ast.Call) -> bool:
+    """`load_state_dict(weights, assign=True)` keeps what it is given, wherever that is."""
+    return any(keyword.arg == "assign" for keyword in call.keywords)
 
 
 def _mixes(

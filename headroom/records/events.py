@@ -122,6 +122,8 @@ class Virtual(_Event):
     kind: Literal["virtual"]
     card: str
     operations: int
+    forward_operations: dict[str, int]
+    backward_operations: dict[str, int]
     unsupported: dict[str, str]
     assumed_values: int
     upper_bound_shapes: int

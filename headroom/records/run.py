@@ -150,6 +150,13 @@ class VirtualCoverage(Part):
 
     card: str
     operations: int
+    forward_operations: dict[str, int] = Field(
+        {},
+        description="device operations outside of backward passes, by name; views and copies included",
+    )
+    backward_operations: dict[str, int] = Field(
+        {}, description="the same inside of backward passes"
+    )
     unsupported: dict[str, str] = Field({}, description="operation: what was done instead")
     assumed_values: int = 0
     upper_bound_shapes: int = 0

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 from headroom.records.run import RunRecord
 from headroom.records.trial import Check
+from headroom.verify.operations import check_operations
 
 Number = TypeVar("Number", int, float)
 
@@ -29,13 +30,15 @@ def compare(original: RunRecord, candidate: RunRecord) -> tuple[Check, ...]:
 
 
 def compare_work(original: RunRecord, candidate: RunRecord) -> tuple[Check, ...]:
-    """The checks that need no arithmetic: they hold on a virtual GPU as well."""
+    """The checks that need no arithmetic: they hold on a virtual GPU as well, where there is one more."""
+    operations = check_operations(original, candidate)
     return (
         check_parameters(original, candidate),
         check_updates(original, candidate),
         check_samples(original, candidate),
         check_gradients(original, candidate),
         check_evaluation(original, candidate),
+        *((operations,) if operations is not None else ()),
     )
 
 

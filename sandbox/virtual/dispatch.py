@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .coverage import TO_HOST
 from .device import VirtualDevice
 from .history import Context
 from .kernels import Kernels
@@ -72,7 +73,7 @@ class Dispatcher:
         """The boxed kernel: called by torch's dispatcher with the operator and its arguments."""
         if self.forked or not self.initialised:
             self._become_ready()
-        self.report.operations += 1
+        self._count(overload, args)
         try:
             # The program's function modes (default device) must not see what happens in here.
             with torch._C.DisableTorchFunction():
@@ -82,6 +83,13 @@ class Dispatcher:
         except RuntimeError as error:
             # What torch would raise from C++ shows the program's frames, not ours.
             raise error.with_traceback(None) from None
+
+    def _count(self, overload: Any, args: tuple[Any, ...]) -> None:
+        name = overload._schema.name.partition("::")[2]
+        if name in ("copy_", "_copy_from"):
+            target = args[0] if name == "copy_" else args[1]
+            name = "copy" if target.is_cuda else TO_HOST
+        self.report.count(name, backward=self.tensors.current_node() is not None)
 
     def run(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answers one operator, also for handlers that put another in its place."""

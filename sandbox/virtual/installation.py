@@ -76,6 +76,8 @@ def install_device(card: str, capacity_bytes: int | None, *, unlimited: bool) ->
     install_storages(dispatcher)
     distributed.install(device)
     _replace_compile(device)
+    # Assumed values may lie outside of any distribution's support.
+    torch.distributions.Distribution.set_default_validate_args(False)
     lifecycle.follow(after_fork=_lose_after_fork(dispatcher, tensors))
     _keep_for_ever(generator, dispatcher, libraries)
     _installed.append(tensors)

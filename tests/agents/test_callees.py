@@ -169,6 +169,26 @@ import torch.autograd as ag
 def f():
     ag.grad(source(), points)
 """,
+    "an attribute set by its name as text": """
+def f(probe):
+    setattr(probe, "aux", source())
+def train(probe):
+    if probe.aux is not None:
+        getattr(probe, "aux").backward()
+""",
+    "an attribute set by a name that is computed": """
+def f(probe, name):
+    setattr(probe, name, source())
+def train(probe):
+    probe.aux.backward()
+""",
+    "an attribute set past a frozen class": """
+class Probe:
+    def f(self):
+        object.__setattr__(self, "aux", source())
+def train(probe):
+    probe.aux.backward()
+""",
     "an attribute by its name as text": """
 class Layer:
     def forward(self, x):

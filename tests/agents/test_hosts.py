@@ -229,3 +229,8 @@ def test_a_snapshot_of_weights_has_no_graph(writer: Any) -> None:
     program = writer.read(MOVED["weights of every epoch"])
     evidence = writer.evidence(program, [], [writer.Stack(["call"], mib=300, ticks=3)])
     assert RetainedGraph().findings(evidence) == ()
+
+
+def test_weights_that_a_model_takes_over_as_they_are_stay_on_the_device(writer: Any) -> None:
+    text = MOVED["weights of every epoch"].replace("(kept[0])", "(kept[0], assign=True)")
+    assert _results(writer, text)[1] == []

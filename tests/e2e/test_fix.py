@@ -208,3 +208,41 @@ for step in range(40):
         ("Move to the host `loss` at line 12", True),
     ]
     assert "+    history.append(loss.detach().cpu())" in result["patch"].splitlines()
+
+
+COUPLED = """
+import torch, torch.nn as nn, torch.nn.functional as F
+body, head = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 128)), nn.Linear(128, 10)
+body.cuda(), head.cuda()
+optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()])
+
+def remember(window, features):
+    window.append(features)
+
+def spread(window):
+    return F.relu(1 - torch.cat(window).std(0)).mean()
+
+for update in range(4):
+    window = []
+    for part in range(5):
+        x = torch.randn(4096, 1024, device="cuda")
+        features = body(x)
+        loss = F.cross_entropy(head(features), x[:, :10].argmax(-1))
+        remember(window, features)
+        (loss + spread(window)).backward(retain_graph=True)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_detach_that_shortens_backward_passes_is_not_kept(fix, project):
+    """Rows, parameters, gradients and updates are as many as before; only the operations tell."""
+    (project / "train.py").write_text(COUPLED)
+    code, result = fix("train.py")
+    assert (code, result["patch"]) == (1, "")
+    detached = [
+        trial["verdict"]["why"]
+        for trial in result["trials"]
+        if "Detach" in trial["candidate"]["patch"]["title"]
+    ]
+    assert detached and all("operations" in why for why in detached)

@@ -320,6 +320,14 @@ def data_parallel_scatters_and_gathers():
 
 
 @check
+def distributions_take_assumed_values():
+    logits = nn.Linear(256, 512).cuda()(torch.randn(128, 256, device=CUDA))
+    policy = torch.distributions.Categorical(logits=logits)
+    assert policy.log_prob(policy.sample()).shape == (128,)
+    assert torch.distributions.Normal(logits, logits.exp()).rsample().shape == (128, 512)
+
+
+@check
 def compiler_state_is_reset():
     torch.compiler.reset()
     assert not torch.cuda.tunable.is_enabled()

@@ -83,6 +83,8 @@ def test_the_report_says_what_was_not_modelled(finish: Finish) -> None:
     assert set(coverage) == {
         "card",
         "operations",
+        "forward_operations",
+        "backward_operations",
         "unsupported",
         "assumed_values",
         "upper_bound_shapes",
@@ -94,3 +96,8 @@ def test_the_report_says_what_was_not_modelled(finish: Finish) -> None:
     for part in ("cuDNN", "torch.compile", "second CUDA stream", "Collectives"):
         assert part in said
     assert "no meta kernel" in coverage["unsupported"]["aten.bincount.default"]
+    counted = sum(sum(coverage[f"{way}_operations"].values()) for way in ("forward", "backward"))
+    assert 0.9 * coverage["operations"] < counted <= coverage["operations"]
+    assert (
+        coverage["backward_operations"]["mm"] > 0 and coverage["forward_operations"]["to host"] > 0
+    )
