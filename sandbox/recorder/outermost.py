@@ -78,7 +78,10 @@ class OutermostCalls:
 
     def _hide_from_warning(self) -> None:
         """torch.compile warns of global hooks before it calls a module; ours are no reason to."""
-        real, hooks = self._hooks._has_any_global_hook, self._hooks
+        hooks = self._hooks
+        real = getattr(hooks, "_has_any_global_hook", None)
+        if real is None:
+            return  # an older torch, which does not warn
 
         @functools.wraps(real)
         def has_any_global_hook() -> Any:

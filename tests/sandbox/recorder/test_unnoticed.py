@@ -80,7 +80,7 @@ PROGRAMS = {
         torch.save(m(torch.ones(3, 4)), io.BytesIO())
         scaled = torch.amp.GradScaler("cpu").scale(m(torch.ones(3, 4)).mean())
         torch.save(scaled, io.BytesIO())
-        print(bool(torch.nn.modules.module._has_any_global_hook()))
+        print(bool(getattr(torch.nn.modules.module, "_has_any_global_hook", bool)()))
     """,
     "children that train": """
         import multiprocessing, torch
