@@ -118,13 +118,19 @@ def _is_comparable(original: RunRecord, trial: RunRecord, screened: tuple[Check,
 
 
 def _summary(screened: tuple[Check, ...]) -> tuple[Check, ...]:
-    """The screen's checks as one."""
+    """The screen's checks as one; what it could not compare leaves the whole of it open."""
     compared = [check.name for check in screened if check.passed]
     if not compared:
         return ()
+    value = ", ".join(compared) + " equal"
+    left_open = [
+        f"{check.name} not compared: {check.value}" for check in screened if not check.passed
+    ]
     return (
         Check(
-            name="whole run, on the virtual GPU", passed=True, value=", ".join(compared) + " equal"
+            name="whole run, on the virtual GPU",
+            passed=None if left_open else True,
+            value="; ".join((value, *left_open)),
         ),
     )
 

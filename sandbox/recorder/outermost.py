@@ -202,7 +202,8 @@ def _others_may_call() -> bool:
 
 
 def _is_helper(thread: threading.Thread) -> bool:
-    target = getattr(thread, "_target", None) or type(thread).run
+    # A timer keeps its function elsewhere.
+    target = getattr(thread, "_target", None) or getattr(thread, "function", type(thread).run)
     code = getattr(target, "__code__", None)
     return code is not None and is_library(code.co_filename)
 

@@ -1,8 +1,9 @@
 import pytest
 
 from headroom.records.run import VirtualCoverage
+from headroom.sandbox.virtual import coverage
 from headroom.verify.checks import compare_work
-from headroom.verify.operations import check_operations
+from headroom.verify.operations import TO_HOST, check_operations
 
 FORWARD = {"addmm": 6, "relu": 3, "randn": 2, "stack": 1, "view": 40, "to host": 2}
 BACKWARD = {"mm": 12, "threshold_backward": 3, "as_strided": 30}
@@ -63,3 +64,7 @@ def test_forward_passes(run, forward, passed) -> None:
 def test_without_two_whole_runs_on_a_virtual_gpu_there_is_nothing_to_compare(run, make_run) -> None:
     assert check_operations(make_run(), run()) is None
     assert check_operations(run(outcome="oom"), run()) is None
+
+
+def test_a_copy_to_the_host_bears_the_name_that_the_virtual_gpu_gives_it() -> None:
+    assert TO_HOST == coverage.TO_HOST

@@ -2,6 +2,7 @@ import pytest
 
 from headroom.records.contract import Policy
 from headroom.records.run import OomInfo
+from headroom.records.trial import Check
 from headroom.units import GIB
 from headroom.verify.checks import compare_work
 from headroom.verify.verdict import Originals, judge, target_met
@@ -149,3 +150,15 @@ def test_a_trial_without_a_peak_meets_no_target(make_run, make_contract) -> None
     verdict = judge(make_contract(), originals(make_run()), trial, 7 * GIB)
     assert (verdict.word, verdict.target_met, verdict.kept) == ("rejected", False, False)
     assert "never used the device" in verdict.why
+
+
+def test_what_the_screen_could_not_compare_leaves_equal_losses_unproven(
+    make_run, make_contract
+) -> None:
+    screened = compare_work(make_run(), make_run())
+    fused = Check(name="operations", passed=None, value="fused kernels")
+    trial = make_run(peak_allocated_bytes=5 * GIB)
+    whole = judge(make_contract(), originals(make_run()), trial, 7 * GIB, screened)
+    seen = judge(make_contract(), originals(make_run()), trial, 7 * GIB, (*screened, fused))
+    assert (whole.equivalence, seen.equivalence, seen.kept) == ("bitwise", "unproven", True)
+    assert seen.checks[-1].value.endswith("equal; operations not compared: fused kernels")

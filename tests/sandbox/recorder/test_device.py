@@ -196,3 +196,21 @@ def test_a_card_that_does_not_exist_is_said_before_the_program_runs(record, torc
     with pytest.raises(PrerequisiteError, match="no card is called 'riva128'") as refused:
         record("import torch; print('ran')", python=torch_python, device="virtual", card="riva128")
     assert "--device cuda" in (refused.value.next_command or "")
+
+
+def test_a_forked_child_leaves_the_snapshot_of_its_parent_alone(record, torch_python):
+    source = """
+        import os, torch
+        try:
+            held = [torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda") for _ in range(10)]
+        except torch.OutOfMemoryError:
+            if os.fork():
+                os.wait()
+                raise
+    """
+    done = record(
+        source, python=torch_python, purpose="trace", **{**VIRTUAL, "capacity_bytes": 300 * 2**20}
+    )
+    assert done.record.outcome == "oom"
+    entries = read_snapshot_file(done.folder / "snapshot.pickle").entries_of(0)
+    assert entries[-1]["action"] == "oom"

@@ -142,16 +142,20 @@ def test_the_hooks_of_a_program_stay_in_order(record, torch_python):
     assert done.stdout.splitlines() == ["Linear", "Linear", "Net", "True"]
 
 
-def test_a_call_in_another_thread_meanwhile_is_counted(record, torch_python):
+@pytest.mark.parametrize(
+    "thread", ["threading.Thread(target=work, daemon=True)", "threading.Timer(0, work)"]
+)
+def test_a_call_in_another_thread_meanwhile_is_counted(record, torch_python, thread):
     source = (
         NET
-        + """
+        + f"""
     other, started, done = Net(), threading.Event(), threading.Event()
     def work():
         started.wait()
         other(torch.ones(7, 2))
         done.set()
-    thread = threading.Thread(target=work)
+    thread = {thread}
+    thread.daemon = True
     thread.start()
     def meanwhile(net):
         started.set(); done.wait(30)
