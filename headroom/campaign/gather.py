@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headroom.agents.protocol import Evidence
+from headroom.agents.syntax import parse_file
 from headroom.agents.text import source_text
 from headroom.errors import SnapshotError
 from headroom.evidence.ledger import build_ledger
@@ -55,9 +56,15 @@ def read_sources(record: RunRecord, files: Mapping[str, bytes]) -> dict[str, str
 
 
 def unread_sources(record: RunRecord) -> tuple[str, ...]:
-    """The program's own files that `read_sources` leaves out."""
-    paths = map(Path, record.sources)
-    return tuple(str(path) for path in paths if path.is_file() and not is_utf8(path.read_bytes()))
+    """A sentence for each of the program's own files that no agent can read, and so none can change."""
+    notes = []
+    for path in filter(Path.is_file, map(Path, record.sources)):
+        content = path.read_bytes()
+        if not is_utf8(content):
+            notes.append(f"{path} is not UTF-8, so it was not read")
+        elif parse_file(str(path), content) is None:
+            notes.append(f"{path} nests its code too deeply, so it was not read")
+    return tuple(notes)
 
 
 def is_utf8(content: bytes) -> bool:

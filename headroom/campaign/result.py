@@ -118,8 +118,7 @@ def _reference(state: State) -> str | None:
 
 
 def _notes(state: State) -> tuple[str, ...]:
-    unread = unread_sources(state.control.traced)
-    notes = [f"{path} is not UTF-8, so it was not read" for path in unread]
+    notes = list(unread_sources(state.control.traced))
     virtual = state.best.virtual
     if virtual is None:
         return tuple(notes)
