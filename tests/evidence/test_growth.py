@@ -93,3 +93,36 @@ def test_blocks_without_owner_or_birth_are_passed_over() -> None:
     )
     old = LiveBlock(stack=StackId("S001"), allocated_bytes=9, requested_bytes=9, born=None)
     assert find_growth([unknown, old, old, old]) == ()
+
+
+def survivors(*updates: int, newest: int) -> Growth:
+    """Growth of a stack with survivors of some updates, while another stack shows the newest update."""
+    blocks = [block("S001", 100, update) for update in updates]
+    (growth,) = find_growth([*blocks, block("S002", 9, newest)])
+    return growth
+
+
+def test_what_grows_to_the_end_is_a_leak() -> None:
+    assert survivors(0, 1, 2, 3, 4, 5, newest=5).leak
+    assert survivors(0, 1, 2, newest=2).leak
+    # Every tenth update keeps something.
+    assert survivors(10, 20, 30, 40, newest=46).leak
+
+
+def test_what_comes_to_rest_is_warm_up() -> None:
+    assert not survivors(0, 1, 2, newest=30).leak
+    assert not survivors(100, 101, 102, 103, newest=120).leak
+    # The present update's own block, and what is kept from the last one, show no growth.
+    assert not survivors(0, 1, 2, 29, 30, newest=30).leak
+
+
+def test_the_last_third_counts_from_the_first_survivor() -> None:
+    assert survivors(10, 15, 24, newest=32).leak
+    assert not survivors(10, 15, 23, newest=32).leak
+
+
+def test_growth_over_calls_is_judged_by_calls() -> None:
+    kept = [block("S001", 100, 3, call) for call in (5, 6, 7)]
+    (leak,) = find_growth([*kept, block("S002", 9, 3, 8)])
+    (rest,) = find_growth([*kept, block("S002", 9, 3, 50)])
+    assert (leak.kind, leak.leak, rest.leak) == ("call", True, False)
