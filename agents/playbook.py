@@ -9,7 +9,7 @@ from headroom.agents.plays.no_grad import NoGrad
 from headroom.agents.plays.retained_graph import RetainedGraph
 from headroom.agents.protocol import Evidence
 from headroom.evidence.model import Frame
-from headroom.records.diagnosis import Candidate, Diagnosis
+from headroom.records.diagnosis import Candidate, Cause, Diagnosis
 from headroom.records.patch import Edit, Patch
 from headroom.records.trial import Trial
 from headroom.units import format_bytes
@@ -39,8 +39,8 @@ class Playbook:
         self, evidence: Evidence, diagnosis: Diagnosis, tried: tuple[Trial, ...]
     ) -> tuple[Candidate, ...]:
         """Candidates for the causes of the diagnosis, by expected saving; equal ones in the plays' own order."""
-        known = set(diagnosis.causes)
-        findings = [pair for pair in self._findings(evidence) if pair[1].cause in known]
+        known = {_place(cause) for cause in diagnosis.causes}
+        findings = [pair for pair in self._findings(evidence) if _place(pair[1].cause) in known]
         findings.sort(key=lambda pair: -pair[1].saving_bytes)
         seen = [trial.candidate.patch for trial in tried]
         candidates: list[Candidate] = []
@@ -53,6 +53,11 @@ class Playbook:
 
     def _findings(self, evidence: Evidence) -> list[tuple[Play, Finding]]:
         return [(play, finding) for play in self._plays for finding in play.findings(evidence)]
+
+
+def _place(cause: Cause) -> tuple[str, str | None, int | None, tuple[str, ...]]:
+    """What makes a cause the same one, whatever its bytes were corrected to."""
+    return cause.play, cause.file, cause.line, cause.stack_ids
 
 
 def _candidate(play: Play, finding: Finding, patch: Patch) -> Candidate:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headroom.agents.text import source_bytes
+from headroom.evidence.analysis_model import DeviceAnalysis
 from headroom.evidence.model import Ledger
 from headroom.records.diagnosis import Candidate, Diagnosis
 from headroom.records.run import CallSite
@@ -16,7 +17,7 @@ class Evidence:
 
     `sources` holds the program's own files by absolute path, as the run read them; their text comes from
     `agents.text.source_text`, which keeps every byte, because edits are bound to the hash of the bytes. `roots` are
-    the folders that the program's own files lie under.
+    the folders that the program's own files lie under. `device` is the whole analysis that the ledger is part of.
     """
 
     ledger: Ledger
@@ -25,6 +26,7 @@ class Evidence:
     parameters_bytes: int
     pack: str
     roots: tuple[str, ...]
+    device: DeviceAnalysis | None = None
 
     def files(self) -> dict[str, bytes]:
         """The program's own files as bytes."""

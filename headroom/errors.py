@@ -66,6 +66,10 @@ class SnapshotError(HeadroomError):
 
     exit_code = 2
 
+    def __init__(self, message: str, next_command: str | None = None) -> None:
+        how = "headroom run --pass trace YOUR_PROGRAM.py      (records a snapshot that can be read)"
+        super().__init__(message, next_command or how)
+
 
 class PatchError(HeadroomError):
     """A patch does not apply; `code` is stable and machine-readable.

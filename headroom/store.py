@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from headroom.errors import PrerequisiteError, UserError
+from headroom.files import write_atomically
 from headroom.journal import read_journal
 from headroom.records.contract import Contract
 from headroom.records.run import RunRecord
@@ -194,10 +195,3 @@ def how_it_ended(last: list[dict[str, Any]]) -> str:
     if last and last[0]["kind"] == "ended":
         return f"ended: {last[0].get('error', '')}"
     return "not finished"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing: a reader never sees half of it."""
-    draft = path.with_name(path.name + f".{secrets.token_hex(4)}")
-    draft.write_text(text)
-    draft.replace(path)

@@ -10,12 +10,13 @@ from headroom.campaign.rounds import Rounds, State
 from headroom.campaign.runner import Runner, Settings
 from headroom.campaign.target import resolve_target
 from headroom.errors import BudgetError
+from headroom.files import write_atomically
 from headroom.journal import Journal
 from headroom.records.contract import Contract
 from headroom.records.trial import CampaignResult
 from headroom.sandbox.protocol import Sandbox
 from headroom.screen import Screen
-from headroom.store import Store, write_atomically
+from headroom.store import Store
 
 
 def run_campaign(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headroom.agents.checked import check_diagnosis
 from headroom.agents.edits import apply_patch
 from headroom.agents.protocol import Agent, Evidence
 from headroom.campaign.control import Control
@@ -10,12 +11,13 @@ from headroom.campaign.gather import gather
 from headroom.campaign.listener import Listener
 from headroom.campaign.runner import Runner
 from headroom.errors import PatchError, SnapshotError
+from headroom.files import write_atomically
 from headroom.journal import Journal
 from headroom.records.diagnosis import Candidate, Diagnosis
 from headroom.records.run import RunRecord
 from headroom.records.trial import Trial, Verdict
 from headroom.screen import Screen, Screened
-from headroom.store import Store, write_atomically
+from headroom.store import Store
 from headroom.verify.verdict import Originals, judge
 
 
@@ -82,7 +84,12 @@ class Rounds:
         evidence = self._evidence(state)
         if evidence is None:
             return False
-        diagnosis = self._agent.diagnose(evidence)
+        checked = check_diagnosis(self._agent.diagnose(evidence), evidence)
+        diagnosis = checked.diagnosis
+        for objection in checked.objections:
+            self._journal.append(
+                "claim_not_accepted", round=state.rounds, claim=objection.model_dump(mode="json")
+            )
         state.largest = diagnosis.largest
         self._note_diagnosis(state, evidence, diagnosis)
         candidates = self._agent.propose(evidence, diagnosis, tuple(state.trials))

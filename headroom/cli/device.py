@@ -1,15 +1,14 @@
 """Which device a program runs on."""
 
 from dataclasses import dataclass
-from typing import Literal
 
+from headroom.cli.options import Choice
 from headroom.errors import PrerequisiteError, UserError
 from headroom.records.run import Device
 from headroom.sandbox.interpreter import Interpreter
 from headroom.sandbox.virtual.cards import CARDS
 from headroom.units import parse_bytes
 
-Choice = Literal["auto", "cuda", "virtual"]
 DEFAULT_CARD = "h200"
 
 

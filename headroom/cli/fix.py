@@ -13,10 +13,11 @@ from headroom.campaign.campaign import run_campaign
 from headroom.campaign.runner import Settings
 from headroom.campaign.target import parse_target
 from headroom.cli import options as opt
-from headroom.cli.device import Choice, Chosen, choose_device, parse_capacity, parse_limit
+from headroom.cli.device import Chosen, choose_device, parse_capacity, parse_limit
 from headroom.cli.output import print_json, set_json, to_stderr, to_stdout
 from headroom.cli.program import find_program
 from headroom.errors import PrerequisiteError
+from headroom.files import write_atomically
 from headroom.records.contract import Budgets, Contract, Level, Policy, Target
 from headroom.records.run import Program
 from headroom.records.trial import CampaignResult
@@ -24,7 +25,7 @@ from headroom.report.fix import print_result, to_markdown
 from headroom.report.live import Live
 from headroom.report.text import plain
 from headroom.sandbox.process import ProcessSandbox
-from headroom.store import Store, write_atomically
+from headroom.store import Store
 
 MET, NOT_MET, OUT_OF_BUDGET = 0, 1, 4
 
@@ -107,7 +108,7 @@ def _find(
     words: list[str] | None,
     module: str | None,
     python: str | None,
-    device: Choice,
+    device: opt.Choice,
     gpu: str | None,
     require: Level,
 ) -> tuple[Program, Chosen]:

@@ -1,6 +1,7 @@
 """The `headroom` command: the list of commands, and the one place where errors become sentences and exit codes."""
 
 import errno
+import importlib
 import os
 import signal
 import sys
@@ -13,11 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from headroom import __version__
-from headroom.cli.apply import apply
-from headroom.cli.fix import fix
 from headroom.cli.output import print_error, to_stderr
-from headroom.cli.run import run
-from headroom.cli.show import runs, show
 from headroom.errors import HeadroomError, OwnError, PrerequisiteError, UserError
 
 OWN_FAILURE = 125
@@ -26,22 +23,33 @@ _MACHINE = frozenset(
 )
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="headroom",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-COMMANDS = ("fix", "run", "show", "runs", "apply")
+COMMANDS = ("fix", "run", "analyze", "pack", "scrub", "show", "runs", "apply")
+"""In the order of the help; each is a function of its own name."""
+
+_MODULES = {"runs": "headroom.cli.show"}
 # Everything after PROGRAM is the program's, so its options are not looked at.
-_OURS_FIRST = {"allow_interspersed_args": False}
-app.command(context_settings=_OURS_FIRST)(fix)
-app.command(context_settings=_OURS_FIRST)(run)
-app.command()(show)
-app.command()(runs)
-app.command()(apply)
+_PROGRAM_FOLLOWS = frozenset({"fix", "run"})
+
+
+def application(command: str) -> typer.Typer:
+    """The application with one command, or with all where the first word names none.
+
+    Importing what all commands need takes half a second, which `pack` would spend for nothing.
+    """
+    app = typer.Typer(
+        name="headroom",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for name in (command,) if command in COMMANDS else COMMANDS:
+        module = importlib.import_module(_MODULES.get(name, f"headroom.cli.{name}"))
+        settings = {"allow_interspersed_args": False} if name in _PROGRAM_FOLLOWS else None
+        app.command(context_settings=settings)(getattr(module, name))
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -50,7 +58,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -66,8 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_in_order)
     try:
+        app = application(words[0])
         code = app(
-            args=stop_at_module(words, options_of(words[0])),
+            args=stop_at_module(words, options_of(words[0], app)),
             prog_name="headroom",
             standalone_mode=False,
         )
@@ -92,8 +100,8 @@ def _end_in_order(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def options_of(command: str) -> dict[str, bool]:
-    """The option strings of a command, and whether each takes a value."""
+def options_of(command: str, app: typer.Typer) -> dict[str, bool]:
+    """The option strings of a command of an application, and whether each takes a value."""
     found = getattr(typer.main.get_command(app), "commands", {}).get(command)
     if found is None:
         return {}

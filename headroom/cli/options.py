@@ -1,12 +1,11 @@
 """Options that several commands share, declared once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from headroom.cli.device import Choice
-
+Choice = Literal["auto", "cuda", "virtual"]
 WHAT = "What runs"
 WHERE = "Where it runs"
 

@@ -7,7 +7,16 @@ from pydantic import Field
 from headroom.records.base import Part, Record
 from headroom.records.patch import Patch
 
-CauseKind = Literal["evaluation_with_graph", "retained_graph", "collected_tensors", "other"]
+CauseKind = Literal[
+    "evaluation_with_graph",
+    "retained_graph",
+    "collected_tensors",
+    "growth",
+    "kept_activations",
+    "fragmentation",
+    "outside_torch",
+    "other",
+]
 Numerics = Literal["exact", "exact_if_replayed", "rounding", "semantic"]
 
 

@@ -16,17 +16,19 @@ def headroom(project: Path, root: Path) -> Command:
     """`headroom("run", "train.py")` in the user's folder."""
 
     def run(
-        *words: str, cwd: Path = project, **environment: str
+        *words: str | Path, cwd: Path = project, stdin: bytes = b"", **environment: str
     ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "headroom", *words],
+        done = subprocess.run(
+            [sys.executable, "-m", "headroom", *map(str, words)],
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(root), "COLUMNS": "200", **environment},
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
-            text=True,
             check=False,
             timeout=300,
+        )
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
 
     return run

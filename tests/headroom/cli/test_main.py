@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.cli.main import machine_trouble, options_of, stop_at_module
+from headroom.cli.main import application, machine_trouble, options_of, stop_at_module
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from headroom.cli.main import machine_trouble, options_of, stop_at_module
 )
 def test_what_follows_a_module_is_the_programs(typed: str, parsed: str) -> None:
     words = typed.split()
-    assert stop_at_module(words, options_of(words[0])) == parsed.split()
+    assert stop_at_module(words, options_of(words[0], application(words[0]))) == parsed.split()
 
 
 def test_full_and_read_only_disks_are_no_bugs() -> None:
@@ -123,3 +123,15 @@ def test_a_full_store_gets_a_sentence_and_the_program_its_output(
     assert done.stdout.count("\n") == 20000
     assert "Traceback" not in done.stderr
     assert done.returncode in (0, 125)
+
+
+def test_a_command_imports_no_other(root: Path) -> None:
+    code = (
+        "import sys; from headroom.cli.main import application; application('pack'); "
+        "heavy = ('headroom.agents.play', 'headroom.sandbox', 'torch'); "
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
