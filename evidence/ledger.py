@@ -1,31 +1,48 @@
 """The account of a device at its peak: every byte with an owner, or a stated reason why not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headroom.errors import SnapshotError
+from headroom.evidence.account import Account, DeviceFacts, account_for
+from headroom.evidence.balance import balance_at, pool_accounts
+from headroom.evidence.categories import classify
 from headroom.evidence.growth import find_growth
+from headroom.evidence.history import NO_STACK, Action
+from headroom.evidence.lives import BEFORE
 from headroom.evidence.model import (
+    BalanceSheet,
     Failure,
     Ledger,
     LiveBlock,
     Missing,
     Peak,
+    PoolAccount,
+    Quantities,
     StackId,
     StackUse,
+    Window,
 )
-from headroom.evidence.owners import Owners
-from headroom.evidence.replay import Replay, replay_device
+from headroom.evidence.names import NameWalk
 from headroom.evidence.safe_pickle import paused_collector
 from headroom.evidence.snapshot import Snapshot
-from headroom.evidence.stacks import StackTable, is_backward, user_frames
-from headroom.evidence.ticks import Ticks, read_ticks
+from headroom.evidence.stacks import is_backward, user_frames
 
-_REASONS: Final[tuple[Missing, ...]] = ("before recording", "no stack", "private pool")
+_REASONS: Final[tuple[Missing, ...]] = (
+    "before recording",
+    "lost by the ring",
+    "no stack",
+    "private pool",
+)
 
 
 def build_ledger(
-    snapshot: Snapshot, *, device: int | None = None, roots: tuple[str, ...] = ()
+    snapshot: Snapshot,
+    *,
+    device: int | None = None,
+    roots: tuple[str, ...] = (),
+    walks: Sequence[NameWalk] = (),
+    facts: DeviceFacts | None = None,
 ) -> Ledger:
     """Account for one device of a snapshot.
 
@@ -33,55 +50,68 @@ def build_ledger(
         snapshot: A snapshot, ours or anybody's.
         device: Index of the device; by default the one with the highest peak.
         roots: Folders of the program, which tell the user's frames from those of libraries.
+        walks: What the recorder named, walk by walk.
+        facts: What else is known of the device.
 
     Raises:
         SnapshotError: The snapshot has no such device, or nothing at all.
     """
     with paused_collector():
-        replay = _chosen_replay(snapshot, device)
-        table = StackTable()
-        ticks = read_ticks(replay.entries)
-        owners = Owners(replay, table)
-        rows = replay.rows_allocated(replay.peak_entry)
-        row_stacks = [owners.stack_of(row) for row in rows]
-        stacks, ids = _stack_uses(replay, table, rows, row_stacks, roots)
-        blocks = tuple(
-            _live_block(replay, owners, ticks, row, None if stack is None else ids[stack])
-            for row, stack in zip(rows, row_stacks, strict=True)
+        accounts = [
+            account_for(snapshot, one, roots=roots, walks=walks, facts=facts)
+            for one in chosen_devices(snapshot, device)
+        ]
+        return ledger_of(
+            max(
+                accounts,
+                key=lambda one: (one.replay.peak_allocated_bytes, -one.replay.device),
+            )
         )
-        return _ledger(replay, table, ticks, stacks, _in_order(blocks))
 
 
-def _chosen_replay(snapshot: Snapshot, device: int | None) -> Replay:
+def chosen_devices(snapshot: Snapshot, device: int | None) -> tuple[int, ...]:
+    """The devices to account for: all of them, or the one that is asked for.
+
+    Raises:
+        SnapshotError: The snapshot has no such device, or nothing at all.
+    """
     devices = snapshot.devices
     if not devices:
         raise SnapshotError(
             "The snapshot holds no segment and no history, so there is nothing to account for."
         )
-    if device is not None and device not in devices:
+    if device is None:
+        return devices
+    if device not in devices:
         known = ", ".join(map(str, devices))
         raise SnapshotError(f"The snapshot has nothing about device {device}; it has {known}.")
-    replays = (replay_device(snapshot, one) for one in (devices if device is None else (device,)))
-    return max(replays, key=lambda replay: (replay.peak_allocated_bytes, -replay.device))
+    return (device,)
+
+
+def ledger_of(account: Account) -> Ledger:
+    """The ledger of one device."""
+    replay = account.replay
+    rows = replay.rows_allocated(replay.peak_entry)
+    stacks, ids = _stack_uses(account, rows)
+    blocks = _in_order(_live_blocks(account, rows, ids))
+    return _ledger(account, rows, stacks, blocks)
 
 
 def _stack_uses(
-    replay: Replay,
-    table: StackTable,
-    rows: list[int],
-    row_stacks: list[int | None],
-    roots: tuple[str, ...],
+    account: Account, rows: list[int]
 ) -> tuple[tuple[StackUse, ...], dict[int, StackId]]:
     """Uses by descending bytes, and the ID of each stack number."""
+    lives, numbers = account.replay.lives, account.owners.stacks
     allocated: dict[int, int] = {}
     requested: dict[int, int] = {}
     blocks: dict[int, int] = {}
-    for row, stack in zip(rows, row_stacks, strict=True):
-        if stack is not None:
-            allocated[stack] = allocated.get(stack, 0) + replay.lives.allocated_bytes[row]
-            requested[stack] = requested.get(stack, 0) + replay.lives.requested_bytes[row]
+    for row in rows:
+        stack = numbers[row]
+        if stack != NO_STACK:
+            allocated[stack] = allocated.get(stack, 0) + lives.allocated_bytes[row]
+            requested[stack] = requested.get(stack, 0) + lives.requested_bytes[row]
             blocks[stack] = blocks.get(stack, 0) + 1
-    frames = {stack: table.frames(stack) for stack in allocated}
+    frames = {stack: account.replay.stacks.frames(stack) for stack in allocated}
     # Equal bytes are ordered by content, so that equal snapshots give equal IDs whatever the order of the entries.
     text = {
         stack: [(one.filename, one.line, one.name) for one in frames[stack]] for stack in frames
@@ -92,7 +122,7 @@ def _stack_uses(
         StackUse(
             id=ids[stack],
             frames=frames[stack],
-            user_frames=user_frames(frames[stack], roots),
+            user_frames=user_frames(frames[stack], account.roots),
             backward=is_backward(frames[stack]),
             allocated_bytes=allocated[stack],
             requested_bytes=requested[stack],
@@ -103,53 +133,69 @@ def _stack_uses(
     return uses, ids
 
 
-def _live_block(
-    replay: Replay, owners: Owners, ticks: Ticks, row: int, stack: StackId | None
-) -> LiveBlock:
-    born = replay.lives.born[row]
-    return LiveBlock(
-        stack=stack,
-        allocated_bytes=replay.lives.allocated_bytes[row],
-        requested_bytes=replay.lives.requested_bytes[row],
-        born=ticks.at(born) if born >= 0 else None,
-        missing=owners.missing(row) if stack is None else None,
-    )
+def _live_blocks(account: Account, rows: list[int], ids: dict[int, StackId]) -> Iterable[LiveBlock]:
+    replay, owners, ticks = account.replay, account.owners, account.ticks
+    lives, end = replay.lives, len(replay.history)
+    for row, kind in zip(rows, classify(account, rows), strict=True):
+        born, freed = lives.born[row], lives.freed[row]
+        stack = owners.stacks[row]
+        label = ticks.label(born)
+        name = account.names.get(row)
+        yield LiveBlock(
+            stack=ids.get(stack),
+            allocated_bytes=lives.allocated_bytes[row],
+            requested_bytes=lives.requested_bytes[row],
+            born=ticks.at(born) if born != BEFORE else None,
+            missing=owners.missing(row) if stack == NO_STACK else None,
+            lives_until=ticks.at(freed) if freed < end else None,
+            address=lives.address[row],
+            stream=owners.stream(row),
+            pool=owners.pool(row),
+            category=kind.category,
+            inferred=kind.inferred,
+            lifetime=kind.lifetime,
+            phase=label.phase if label is not None else None,
+            module=label.module if label is not None else "",
+            name=name.name if name is not None else "",
+            holder=name.holder if name is not None else None,
+        )
 
 
 def _in_order(blocks: Iterable[LiveBlock]) -> tuple[LiveBlock, ...]:
-    def key(block: LiveBlock) -> tuple[int, str, int, int, int]:
+    def key(block: LiveBlock) -> tuple[int, str, int, int, int, int]:
         born = (block.born.update, block.born.call) if block.born is not None else (-1, -1)
-        return (-block.allocated_bytes, block.stack or "", *born, block.requested_bytes)
+        return (
+            -block.allocated_bytes,
+            block.stack or "",
+            *born,
+            block.requested_bytes,
+            block.address,
+        )
 
     return tuple(sorted(blocks, key=key))
 
 
 def _ledger(
-    replay: Replay,
-    table: StackTable,
-    ticks: Ticks,
+    account: Account,
+    rows: list[int],
     stacks: tuple[StackUse, ...],
     blocks: tuple[LiveBlock, ...],
 ) -> Ledger:
-    at_peak, end = replay.peak_entry + 1, len(replay.entries)
-    unattributed = {
-        reason: sum(block.allocated_bytes for block in blocks if block.missing == reason)
-        for reason in _REASONS
-    }
-    unattributed = {reason: size_bytes for reason, size_bytes in unattributed.items() if size_bytes}
+    replay, end = account.replay, len(account.replay.history)
+    unattributed = _unattributed(blocks)
     owned_bytes = sum(use.allocated_bytes for use in stacks)
     assert owned_bytes + sum(unattributed.values()) == replay.peak_allocated_bytes
-    last = replay.rows_allocated(end - 1)
+    requested = sum(block.requested_bytes for block in blocks)
+    failure = _failure(account)
+    pools, balance = _books(account, replay.peak_entry, rows)
+    live_requested = sum(
+        replay.lives.requested_bytes[row] for row in replay.rows_allocated(end - 1)
+    )
     return Ledger(
         device=replay.device,
-        peak=Peak(
-            allocated_bytes=replay.peak_allocated_bytes,
-            requested_bytes=sum(block.requested_bytes for block in blocks),
-            entry=replay.peak_entry,
-            tick=ticks.at(replay.peak_entry),
-        ),
+        peak=_peak(account, requested),
         live_allocated_bytes=replay.allocated_after[end],
-        live_requested_bytes=sum(replay.lives.requested_bytes[row] for row in last),
+        live_requested_bytes=live_requested,
         reserved_bytes=replay.reserved_after[end],
         peak_reserved_bytes=replay.peak_reserved_bytes,
         complete=replay.complete,
@@ -158,23 +204,87 @@ def _ledger(
         blocks=blocks,
         unattributed=unattributed,
         growth=find_growth(blocks),
-        failure=_failure(replay, table),
-        pending_bytes=replay.active_after[at_peak] - replay.allocated_after[at_peak],
+        failure=failure,
+        pending_bytes=replay.active_after[replay.peak_entry + 1] - replay.peak_allocated_bytes,
         uncertain_bytes=replay.uncertain_peak_bytes,
         contradictions=replay.contradictions + replay.rule_misses,
+        peaks=Quantities(
+            requested_bytes=replay.peak_requested_bytes,
+            allocated_bytes=replay.peak_allocated_bytes,
+            reserved_bytes=replay.peak_reserved_bytes,
+        ),
+        live=Quantities(
+            requested_bytes=live_requested,
+            allocated_bytes=replay.allocated_after[end],
+            reserved_bytes=replay.reserved_after[end],
+        ),
+        balance=balance,
+        failure_balance=None if failure is None else _books(account, failure.entry)[1],
+        pools=pools,
+        window=_window(account, blocks),
     )
 
 
-def _failure(replay: Replay, table: StackTable) -> Failure | None:
+def _books(
+    account: Account, entry: int, rows: list[int] | None = None
+) -> tuple[tuple[PoolAccount, ...], BalanceSheet]:
+    """The accounts by stream and pool, and the balance sheet, after an entry."""
+    replay = account.replay
+    rows = replay.rows_allocated(entry) if rows is None else rows
+    pools, active = pool_accounts(replay, account.owners, entry)
+    requested = sum(replay.lives.requested_bytes[row] for row in rows)
+    total = account.facts.total_bytes
+    return pools, balance_at(replay, pools, active, entry, requested, device_total_bytes=total)
+
+
+def _unattributed(blocks: tuple[LiveBlock, ...]) -> dict[Missing, int]:
+    found: dict[Missing, int] = {}
+    for reason in _REASONS:
+        size_bytes = sum(block.allocated_bytes for block in blocks if block.missing == reason)
+        if size_bytes:
+            found[reason] = size_bytes
+    return found
+
+
+def _peak(account: Account, requested_bytes: int) -> Peak:
+    replay, entry = account.replay, account.replay.peak_entry
+    return Peak(
+        allocated_bytes=replay.peak_allocated_bytes,
+        requested_bytes=requested_bytes,
+        entry=entry,
+        tick=account.ticks.at(entry),
+        time_us=replay.history.times_us[entry] if entry >= 0 else 0,
+    )
+
+
+def _window(account: Account, blocks: tuple[LiveBlock, ...]) -> Window:
+    history, lives = account.replay.history, account.replay.lives
+    end = len(history)
+    return Window(
+        entries=end,
+        first_time_us=history.times_us[0] if end else 0,
+        last_time_us=history.times_us[-1] if end else 0,
+        lost_frees=sum(
+            born == BEFORE and completed < end
+            for born, completed in zip(lives.born, lives.completed, strict=True)
+        ),
+        older_bytes=sum(block.allocated_bytes for block in blocks if block.born is None),
+        ring=account.owners.cut,
+    )
+
+
+def _failure(account: Account) -> Failure | None:
     """The last out-of-memory entry. The failing request never becomes an `alloc`."""
-    for index in range(len(replay.entries) - 1, -1, -1):
-        entry = replay.entries[index]
-        if entry["action"] == "oom":
-            free = entry.get("device_free")
-            return Failure(
-                requested_bytes=entry["size"],
-                device_free_bytes=free if type(free) is int and free >= 0 else 0,
-                stack=table.frames(table.intern(entry.get("frames") or [])),
-                live_allocated_bytes=replay.allocated_after[index + 1],
-            )
-    return None
+    replay, history = account.replay, account.replay.history
+    entry = history.last(Action.OOM)
+    if entry < 0:
+        return None
+    stack = history.stacks[entry]
+    return Failure(
+        requested_bytes=history.sizes_bytes[entry],
+        device_free_bytes=history.device_free_bytes.get(entry, 0),
+        stack=replay.stacks.frames(stack) if stack != NO_STACK else (),
+        live_allocated_bytes=replay.allocated_after[entry + 1],
+        entry=entry,
+        stream=history.streams[entry],
+    )

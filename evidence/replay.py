@@ -14,8 +14,10 @@ from operator import add
 
 from headroom.errors import SnapshotError
 from headroom.evidence.allocator import size_rules
+from headroom.evidence.history import History
 from headroom.evidence.lives import BlockLives
-from headroom.evidence.snapshot import Entry, Segment, Snapshot
+from headroom.evidence.snapshot import Segment, Snapshot
+from headroom.evidence.stacks import StackTable
 from headroom.evidence.walk import walk_back
 
 
@@ -24,7 +26,8 @@ class Replay:
     """The history of one device, replayed.
 
     Series have one value more than there are entries: index 0 is before the first entry, index `i + 1` after entry `i`.
-    `peak_entry` is the first entry after which the most bytes are allocated, -1 before the first entry.
+    `peak_entry` is the first entry after which the most bytes are allocated, -1 before the first entry. `mapped` is the
+    change of reserved bytes at each entry.
 
     Sizes are exact except for the rows in `uncertain`: blocks older than the history and freed within it, counted
     with their rounded size, and the bytes that each may have beyond it. `contradictions` and `rule_misses` are 0
@@ -32,9 +35,11 @@ class Replay:
     """
 
     device: int
-    entries: list[Entry]
+    history: History
     segments: tuple[Segment, ...]
+    stacks: StackTable
     lives: BlockLives
+    mapped: list[int]
     allocated_after: "array[int]"
     active_after: "array[int]"
     requested_after: "array[int]"
@@ -75,19 +80,22 @@ class Replay:
         if not self.uncertain:
             return 0
         rows, lives = list(self.uncertain), self.lives
-        extra = _series(
+        extra = series(
             [lives.born[row] for row in rows],
             [lives.freed[row] for row in rows],
             [self.uncertain[row] for row in rows],
-            len(self.entries),
+            len(self.history),
         )
         highest: int = max(map(add, self.allocated_after, extra))
         return highest - self.peak_allocated_bytes
 
     def rows_allocated(self, entry: int) -> list[int]:
         """Rows of `lives` that are allocated after an entry, in order of row."""
-        born, freed = self.lives.born, self.lives.freed
-        return [row for row in range(len(born)) if born[row] <= entry < freed[row]]
+        return [
+            row
+            for row, (born, freed) in enumerate(zip(self.lives.born, self.lives.freed, strict=True))
+            if born <= entry < freed
+        ]
 
 
 def replay_device(snapshot: Snapshot, device: int) -> Replay:
@@ -96,21 +104,23 @@ def replay_device(snapshot: Snapshot, device: int) -> Replay:
     Raises:
         SnapshotError: The sizes add up to more than 64 bits hold.
     """
-    entries = snapshot.entries_of(device)
+    history = snapshot.history_of(device)
     segments = snapshot.segments_of(device)
-    result = walk_back(entries, segments, size_rules(snapshot.settings))
-    lives = result.lives
-    allocated = _series(lives.born, lives.freed, lives.allocated_bytes, len(entries))
+    result = walk_back(history, segments, size_rules(snapshot.settings))
+    lives, entries = result.lives, len(history)
+    allocated, active, requested = series_of(lives, range(len(lives)), entries)
     reserved_at_end = sum(segment.size_bytes for segment in segments)
     reserved_at_start = reserved_at_end - sum(result.mapped)
     return Replay(
         device=device,
-        entries=entries,
+        history=history,
         segments=segments,
+        stacks=snapshot.stacks,
         lives=lives,
+        mapped=result.mapped,
         allocated_after=allocated,
-        active_after=_series(lives.born, lives.completed, lives.allocated_bytes, len(entries)),
-        requested_after=_series(lives.born, lives.completed, lives.requested_bytes, len(entries)),
+        active_after=active,
+        requested_after=requested,
         reserved_after=_totals(accumulate(result.mapped, initial=reserved_at_start)),
         peak_entry=allocated.index(max(allocated)) - 1,
         uncertain=result.uncertain,
@@ -119,10 +129,48 @@ def replay_device(snapshot: Snapshot, device: int) -> Replay:
     )
 
 
-def _series(
-    begins: list[int], ends: list[int], sizes_bytes: list[int], entries: int
+def series_of(
+    lives: BlockLives, rows: Iterable[int], entries: int
+) -> "tuple[array[int], array[int], array[int]]":
+    """Allocated, active and requested bytes of some rows, before and after each entry.
+
+    Raises:
+        SnapshotError: The sizes add up to more than 64 bits hold.
+    """
+    allocated, active, requested = ([0] * (entries + 2) for _ in range(3))
+    births, frees, ends = lives.born, lives.freed, lives.completed
+    held, asked = lives.allocated_bytes, lives.requested_bytes
+    for row in rows:
+        # Shifted by one, so that BEFORE is index 0; what has ended before the first entry cancels itself there.
+        born, freed, completed = births[row] + 1, frees[row] + 1, ends[row] + 1
+        size_bytes, asked_bytes = held[row], asked[row]
+        allocated[born] += size_bytes
+        allocated[freed] -= size_bytes
+        active[born] += size_bytes
+        active[completed] -= size_bytes
+        requested[born] += asked_bytes
+        requested[completed] -= asked_bytes
+    return (
+        _totals(accumulate(allocated[:-1])),
+        _totals(accumulate(active[:-1])),
+        _totals(accumulate(requested[:-1])),
+    )
+
+
+def series(
+    begins: Iterable[int], ends: Iterable[int], sizes_bytes: Iterable[int], entries: int
 ) -> "array[int]":
-    """Running sum of the sizes of what has begun and not ended, before and after each entry."""
+    """Running sum of the sizes of what has begun and not ended, before and after each entry.
+
+    Args:
+        begins: Entry at which each begins, BEFORE for before the first.
+        ends: Entry at which each ends; the number of entries where it does not.
+        sizes_bytes: Size of each.
+        entries: Number of entries; the result has one value more.
+
+    Raises:
+        SnapshotError: The sizes add up to more than 64 bits hold.
+    """
     changes = [0] * (entries + 2)
     for begin, end, size_bytes in zip(begins, ends, sizes_bytes, strict=True):
         # Shifted by one, so that BEFORE is index 0; what has ended before the first entry cancels itself there.

@@ -1,35 +1,20 @@
-"""The allocator snapshot as a typed, checked view over the loaded dictionaries.
+"""The allocator snapshot as typed, checked data.
 
-Segments and blocks become frozen dataclasses; history entries stay the dictionaries that were loaded, checked once,
-because there may be a million of them. Old files are read leniently: a bare list of segments, blocks without
-`address` or `requested_size`, requested size and frames kept in `history`, entries without frames or pool.
+Segments and blocks become frozen dataclasses, histories columns (`history`), stacks numbers of one table. Old
+files are read leniently: a bare list of segments, blocks without `address` or `requested_size`, requested size and frames
+kept in `history`, entries without frames or pool. What a later torch may add (actions, fields) is passed over.
 
 Nothing here recurses, so nesting in the file cannot exhaust the stack, and only named fields are looked at.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from headroom.errors import SnapshotError
-
-Entry: TypeAlias = dict[str, Any]
-RawFrames: TypeAlias = list[Any]
-
-# Sizes beyond 256 TiB and addresses beyond 64 bits are no device memory.
-MAX_SIZE_BYTES: Final = 2**48
-MAX_ADDRESS: Final = 2**64
-
-DEFAULT_POOL: Final = (0, 0)
-
-# `TraceEntry::Action` of torch 2.13's c10/cuda/CUDACachingAllocator.h, as torch/csrc/cuda/Module.cpp spells them.
-BLOCK_ACTIONS: Final = frozenset({"alloc", "free_requested", "free_completed"})
-SEGMENT_ACTIONS: Final = frozenset(
-    {"segment_alloc", "segment_free", "segment_map", "segment_unmap"}
-)
-OTHER_ACTIONS: Final = frozenset({"oom", "snapshot", "user_defined"})
-_NO_FRAMES: Final[RawFrames] = []
-_ADDRESSED: Final = BLOCK_ACTIONS | SEGMENT_ACTIONS
+from headroom.evidence.columns import MAX_ADDRESS, MAX_SIZE_BYTES, pool_of, read_history
+from headroom.evidence.history import Action, History, empty_history
+from headroom.evidence.stacks import StackTable
 
 # 2.13's docstring says `active_awaiting_free`, its code writes `active_pending_free`.
 _STATES: Final = {
@@ -51,7 +36,7 @@ class Block:
     size_bytes: int
     requested_bytes: int
     state: str
-    frames: RawFrames
+    stack: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,48 +46,47 @@ class Segment:
     device: int
     address: int
     size_bytes: int
+    stream: int
     pool: tuple[int, int]
+    small: bool
     expandable: bool
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTrace:
-    """The recorded history of one device, oldest entry first."""
-
-    device: int
-    entries: list[Entry]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A whole snapshot. `settings` is `allocator_settings` as loaded, empty where the file has none."""
+    """A whole snapshot. `settings` is `allocator_settings` as loaded, empty where the file has none.
+
+    `stacks` holds every stack that a block or an entry names by number. `notes` says what was passed over.
+    """
 
     segments: tuple[Segment, ...]
-    traces: tuple[DeviceTrace, ...]
+    histories: tuple[History, ...]
+    stacks: StackTable
     settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
     def devices(self) -> tuple[int, ...]:
         """Devices with a segment or an entry, in order."""
         used = {segment.device for segment in self.segments}
-        used.update(trace.device for trace in self.traces if trace.entries)
+        used.update(history.device for history in self.histories if len(history))
         return tuple(sorted(used))
 
     def segments_of(self, device: int) -> tuple[Segment, ...]:
         """Final segments of a device, in order of address."""
         return tuple(segment for segment in self.segments if segment.device == device)
 
-    def entries_of(self, device: int) -> list[Entry]:
-        """History of a device; empty where nothing was recorded."""
-        for trace in self.traces:
-            if trace.device == device:
-                return trace.entries
-        return []
+    def history_of(self, device: int) -> History:
+        """History of a device; an empty one where nothing was recorded."""
+        for history in self.histories:
+            if history.device == device:
+                return history
+        return empty_history(device)
 
 
 def parse_snapshot(tree: object) -> Snapshot:
-    """Check loaded plain data and give it types.
+    """Check loaded plain data and give it types; nothing of what was loaded is kept.
 
     Args:
         tree: What `torch.cuda.memory._snapshot()` returned, or the older bare list of segments.
@@ -116,56 +100,43 @@ def parse_snapshot(tree: object) -> Snapshot:
         raise SnapshotError(
             "The file is a pickle, but it has no `segments`: no allocator snapshot."
         )
-    raw_segments = _list(tree["segments"], "`segments`")
-    raw_traces = _list(tree.get("device_traces", []), "`device_traces`")
-    segments = [_segment(raw, f"segment {index}") for index, raw in enumerate(raw_segments)]
-    segments.sort(key=lambda segment: (segment.device, segment.address))
-    _check_apart(segments)
+    stacks = StackTable()
+    try:
+        segments = _segments(tree["segments"], stacks)
+        raw_traces = _list(tree.get("device_traces", []), "`device_traces`")
+        histories = tuple(
+            read_history(_list(raw, f"the history of device {device}"), device, stacks)
+            for device, raw in enumerate(raw_traces)
+        )
+    except RecursionError:
+        raise SnapshotError("The snapshot is damaged: its frames are nested too deeply.") from None
     settings = tree.get("allocator_settings")
+    stacks.forget_identities()
     return Snapshot(
-        segments=tuple(segments),
-        traces=tuple(_trace(raw, device) for device, raw in enumerate(raw_traces)),
+        segments=segments,
+        histories=histories,
+        stacks=stacks,
         settings=settings if isinstance(settings, dict) else {},
+        notes=_passed_over(histories),
     )
 
 
-def pool_of(raw: object) -> tuple[int, int]:
-    """A pool ID from a tuple or, in files born as JSON, a list; the default pool where there is none."""
-    if isinstance(raw, tuple | list) and len(raw) == 2 and all(type(part) is int for part in raw):
-        return (raw[0], raw[1])
-    return DEFAULT_POOL
+def _segments(raw: object, stacks: StackTable) -> tuple[Segment, ...]:
+    segments = [
+        _segment(one, f"segment {index}", stacks)
+        for index, one in enumerate(_list(raw, "`segments`"))
+    ]
+    segments.sort(key=lambda segment: (segment.device, segment.address))
+    _check_apart(segments)
+    return tuple(segments)
 
 
-def _trace(raw: object, device: int) -> DeviceTrace:
-    entries = _list(raw, f"the history of device {device}")
-    for index, entry in enumerate(entries):
-        fault = _entry_fault(entry)
-        if fault is not None:
-            raise SnapshotError(
-                f"The snapshot is damaged: entry {index} of device {device} {fault}."
-            )
-    return DeviceTrace(device=device, entries=entries)
-
-
-def _entry_fault(entry: Any) -> str | None:
-    """What is wrong with a history entry. `type(...) is int` is meant: True is no size."""
-    if type(entry) is not dict:
-        return "is no dictionary"
-    action = entry.get("action")
-    if type(action) is not str:
-        return "has no action"
-    if action in _ADDRESSED:
-        address = entry.get("addr")
-        if type(address) is not int or not 0 <= address < MAX_ADDRESS:
-            return "has no valid address"
-    elif action not in OTHER_ACTIONS:
-        return f"has the unknown action {action[:40]!r}"
-    size = entry.get("size")
-    if type(size) is not int or not 0 <= size < MAX_SIZE_BYTES:
-        return "has no valid size"
-    if type(entry.get("frames", _NO_FRAMES)) is not list:
-        return "has frames that are no list"
-    return None
+def _passed_over(histories: tuple[History, ...]) -> tuple[str, ...]:
+    unknown = sum(history.actions.count(Action.OTHER) for history in histories)
+    if not unknown:
+        return ()
+    what = "1 entry" if unknown == 1 else f"{unknown} entries"
+    return (f"{what} of a kind that this Headroom does not know were passed over",)
 
 
 def _check_apart(segments: list[Segment]) -> None:
@@ -176,7 +147,7 @@ def _check_apart(segments: list[Segment]) -> None:
             )
 
 
-def _segment(raw: object, where: str) -> Segment:
+def _segment(raw: object, where: str, stacks: StackTable) -> Segment:
     if not isinstance(raw, dict):
         raise SnapshotError(f"The snapshot is damaged: {where} is no dictionary.")
     address = _integer(raw, "address", MAX_ADDRESS, where)
@@ -185,20 +156,28 @@ def _segment(raw: object, where: str) -> Segment:
         device=_integer(raw, "device", 2**16, where, default=0),
         address=address,
         size_bytes=size_bytes,
+        stream=_stream(raw.get("stream")),
         pool=pool_of(raw.get("segment_pool_id")),
+        small=raw.get("segment_type") == "small",
         expandable=raw.get("is_expandable") is True,
         blocks=_blocks(
-            _list(raw.get("blocks"), f"`blocks` of {where}"), address, size_bytes, where
+            _list(raw.get("blocks"), f"`blocks` of {where}"), address, size_bytes, where, stacks
         ),
     )
 
 
-def _blocks(raw_blocks: list[Any], start: int, size_bytes: int, where: str) -> tuple[Block, ...]:
+def _stream(raw: object) -> int:
+    return raw if type(raw) is int and 0 <= raw < MAX_ADDRESS else 0
+
+
+def _blocks(
+    raw_blocks: list[Any], start: int, size_bytes: int, where: str, stacks: StackTable
+) -> tuple[Block, ...]:
     """Blocks in order of address; those of old files lie end to end and name no address."""
     blocks: list[Block] = []
     cursor = start
     for index, raw in enumerate(raw_blocks):
-        block = _block(raw, cursor, f"block {index} of {where}")
+        block = _block(raw, cursor, f"block {index} of {where}", stacks)
         if block.address < cursor:
             raise SnapshotError(f"The snapshot is damaged: the blocks of {where} overlap.")
         cursor = block.address + block.size_bytes
@@ -208,7 +187,7 @@ def _blocks(raw_blocks: list[Any], start: int, size_bytes: int, where: str) -> t
     return tuple(blocks)
 
 
-def _block(raw: object, cursor: int, where: str) -> Block:
+def _block(raw: object, cursor: int, where: str, stacks: StackTable) -> Block:
     if not isinstance(raw, dict):
         raise SnapshotError(f"The snapshot is damaged: {where} is no dictionary.")
     state = raw.get("state")
@@ -228,7 +207,7 @@ def _block(raw: object, cursor: int, where: str) -> Block:
         size_bytes=size_bytes,
         requested_bytes=_integer(raw, "requested_size", MAX_SIZE_BYTES, where, requested_bytes),
         state=_STATES[state],
-        frames=frames if isinstance(frames, list) else _NO_FRAMES,
+        stack=stacks.intern(frames) if type(frames) is list and frames else None,
     )
 
 

@@ -7,13 +7,22 @@ free neighbours are always merged, so the piece it was cut from reached to the n
 segment, and `allocator` says when the remainder stays with the block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headroom.evidence.address_space import MappedRanges, SortedAddresses
 from headroom.evidence.allocator import SMALL_BYTES, SizeRules
+from headroom.evidence.history import Action, History
 from headroom.evidence.lives import BEFORE, BlockLives
-from headroom.evidence.snapshot import Entry, Segment
+from headroom.evidence.snapshot import Segment
+
+_ALLOC: Final = int(Action.ALLOC)
+_FREE_REQUESTED: Final = int(Action.FREE_REQUESTED)
+_FREE_COMPLETED: Final = int(Action.FREE_COMPLETED)
+_APPEARS: Final = (int(Action.SEGMENT_ALLOC), int(Action.SEGMENT_MAP))
+_VANISHES: Final = (int(Action.SEGMENT_FREE), int(Action.SEGMENT_UNMAP))
+_UNMAP: Final = int(Action.SEGMENT_UNMAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,29 +42,27 @@ class WalkResult:
     rule_misses: int
 
 
-def walk_back(
-    entries: Sequence[Entry], segments: Sequence[Segment], rules: SizeRules
-) -> WalkResult:
+def walk_back(history: History, segments: Sequence[Segment], rules: SizeRules) -> WalkResult:
     """Walk from the final segments to the first entry.
 
     Args:
-        entries: History of one device, oldest first.
+        history: History of one device.
         segments: Final segments of that device.
         rules: The allocator's settings.
     """
-    walk = _Walk(entries, segments, rules)
+    walk = _Walk(history, segments, rules)
     walk.run()
     return walk.settle()
 
 
 class _Walk:
-    def __init__(
-        self, entries: Sequence[Entry], segments: Sequence[Segment], rules: SizeRules
-    ) -> None:
-        self.entries, self.rules = entries, rules
+    def __init__(self, history: History, segments: Sequence[Segment], rules: SizeRules) -> None:
+        self.history, self.rules = history, rules
         self.lives = BlockLives()
-        self.mapped = [0] * len(entries)
+        self.mapped = [0] * len(history)
         self.contradictions = 0
+        # Programs ask for few different sizes.
+        self.rounded_sizes: dict[int, int] = {}
         # Rows of blocks that hold memory at the present moment of the walk, and those of the large pool in order.
         # In the small pool sizes and pieces are multiples of 512 bytes, so no remainder ever stays with a block.
         self.active: dict[int, int] = {}
@@ -68,7 +75,7 @@ class _Walk:
             self._start_from(segment)
 
     def _start_from(self, segment: Segment) -> None:
-        end = len(self.entries)
+        end = len(self.history)
         self.ranges.add(segment.address, segment.size_bytes, expandable=segment.expandable)
         for block in segment.blocks:
             if block.state != "inactive":
@@ -77,8 +84,14 @@ class _Walk:
                 self.lives.allocated_bytes[row] = block.size_bytes
                 self.lives.final[row] = block
 
+    def _rounded(self, requested: int) -> int:
+        rounded = self.rounded_sizes.get(requested)
+        if rounded is None:
+            rounded = self.rounded_sizes[requested] = self.rules.rounded(requested)
+        return rounded
+
     def _revive(self, address: int, requested: int, freed: int, completed: int) -> int:
-        rounded = self.rules.rounded(requested)
+        rounded = self._rounded(requested)
         row = self.lives.add(address, requested, rounded, freed, completed)
         self.active[address] = row
         if rounded > SMALL_BYTES:
@@ -86,60 +99,56 @@ class _Walk:
         return row
 
     def run(self) -> None:
-        """Take the entries from the last to the first."""
-        steps: dict[str, Callable[[int, Entry], None]] = {
-            "alloc": self._alloc,
-            "free_requested": self._free_requested,
-            "free_completed": self._free_completed,
-            "segment_alloc": self._segment_appears,
-            "segment_map": self._segment_appears,
-            "segment_free": self._segment_vanishes,
-            "segment_unmap": self._segment_vanishes,
-        }
-        for index in range(len(self.entries) - 1, -1, -1):
-            entry = self.entries[index]
-            step = steps.get(entry["action"])
-            if step is not None:
-                step(index, entry)
+        """Take the entries from the last to the first.
 
-    def _free_completed(self, index: int, entry: Entry) -> None:
-        address = entry["addr"]
-        if address in self.active:
-            self.contradictions += 1
-        else:
-            self._revive(address, entry["size"], BEFORE, index)
+        A million pass here: what most of them need is written out, not called.
+        """
+        history, lives = self.history, self.lives
+        actions, addresses, sizes = history.actions, history.addresses, history.sizes_bytes
+        active, rounded_sizes, freed = self.active, self.rounded_sizes, lives.freed
+        add_row, add_large = lives.add, self.large.add
+        for index in range(len(actions) - 1, -1, -1):
+            code = actions[index]
+            address = addresses[index]
+            if code == _FREE_COMPLETED:
+                if address in active:
+                    self.contradictions += 1
+                    continue
+                size_bytes = sizes[index]
+                rounded = rounded_sizes.get(size_bytes) or self._rounded(size_bytes)
+                active[address] = add_row(address, size_bytes, rounded, BEFORE, index)
+                if rounded > SMALL_BYTES:
+                    add_large(address)
+            elif code == _FREE_REQUESTED:
+                row = active.get(address)
+                if row is None or freed[row] != BEFORE:
+                    self.contradictions += 1
+                else:
+                    freed[row] = index
+            elif code == _ALLOC:
+                self._alloc(index, address, sizes[index])
+            elif code in _APPEARS:
+                self.mapped[index] = sizes[index]
+                self.ranges.cut(address, sizes[index])
+            elif code in _VANISHES:
+                self.mapped[index] = -sizes[index]
+                self.ranges.add(address, sizes[index], expandable=code == _UNMAP)
 
-    def _free_requested(self, index: int, entry: Entry) -> None:
-        row = self.active.get(entry["addr"])
-        if row is None or self.lives.freed[row] != BEFORE:
-            self.contradictions += 1
-        else:
-            self.lives.freed[row] = index
-
-    def _alloc(self, index: int, entry: Entry) -> None:
-        address = entry["addr"]
+    def _alloc(self, index: int, address: int, size_bytes: int) -> None:
         row = self.active.pop(address, None)
         if row is None:
             self.contradictions += 1
             return
         lives = self.lives
         lives.born[row] = index
-        if lives.freed[row] == BEFORE or lives.requested_bytes[row] != entry["size"]:
+        requested = lives.requested_bytes[row]
+        if lives.freed[row] == BEFORE or requested != size_bytes:
             self.contradictions += 1
             lives.freed[row] = max(lives.freed[row], index)
-        rounded = self.rules.rounded(lives.requested_bytes[row])
+        rounded = self.rounded_sizes[requested]
         if rounded > SMALL_BYTES:
             self.large.remove(address)
             self._measure(address, row, rounded)
-
-    def _segment_appears(self, index: int, entry: Entry) -> None:
-        self.mapped[index] = entry["size"]
-        self.ranges.cut(entry["addr"], entry["size"])
-
-    def _segment_vanishes(self, index: int, entry: Entry) -> None:
-        self.mapped[index] = -entry["size"]
-        expandable = entry["action"] == "segment_unmap"
-        self.ranges.add(entry["addr"], entry["size"], expandable=expandable)
 
     def _measure(self, address: int, row: int, rounded: int) -> None:
         """Note what lay behind a block of the large pool when it was cut from its piece, and before it."""

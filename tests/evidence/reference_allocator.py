@@ -220,6 +220,8 @@ def _mapped_ranges(region: Region) -> list[dict[str, Any]]:
                     "device": 0,
                     "address": piece.address,
                     "total_size": 0,
+                    "stream": region.pool[1],
+                    "segment_type": "small" if region.pool[0] else "large",
                     "is_expandable": region.expandable,
                     "blocks": [],
                 }

@@ -55,9 +55,9 @@ def test_the_balance_of_every_capture_closes_to_the_byte(
     [
         ("eval_leak", {"no stack": 32 * MIB}),
         ("oom_observer", {}),
-        ("ring", {"before recording": 190_423_040, "no stack": 42_733_056}),
+        ("ring", {"lost by the ring": 190_423_040, "no stack": 42_733_056}),
         # The same ring recorded with context="alloc": frees name the owner of what they free.
-        ("alloc_ctx", {"before recording": 47_488_000, "no stack": 42_733_056}),
+        ("alloc_ctx", {"lost by the ring": 47_488_000, "no stack": 42_733_056}),
     ],
 )
 def test_what_has_no_owner_says_why(

@@ -62,7 +62,7 @@ def test_a_ring_equals_the_end_of_the_whole_history(
     captures: Path, capture_truth: Any, name: str
 ) -> None:
     ring, whole = replay_capture(captures, name), replay_capture(captures, "full")
-    kept = len(ring.entries) + 1
+    kept = len(ring.history) + 1
     assert kept == 601
     for series in ("allocated_after", "active_after", "requested_after", "reserved_after"):
         assert list(getattr(ring, series)) == list(getattr(whole, series))[-kept:]

@@ -6,8 +6,10 @@ import gc
 import io
 import os
 import pickle
-import pickletools
+import resource
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headroom.errors import SnapshotError
-from headroom.evidence.ledger import build_ledger
+from headroom.evidence.analysis import analyse
 from headroom.evidence.pack import build_pack
 from headroom.evidence.safe_pickle import (
     PlainUnpickler,
@@ -27,6 +29,21 @@ from headroom.evidence.safe_pickle import (
 from tests.evidence.reference_allocator import MIB, Allocator
 
 CAPTURES = Path(__file__).resolve().parents[1] / "recordings" / "captures"
+
+
+def load(data: bytes) -> object:
+    return load_plain(io.BytesIO(data))
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 400 * MIB, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def small_snapshot() -> bytes:
@@ -99,10 +116,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-def test_harmful_and_foreign_bytes_are_refused_in_one_sentence(data: bytes) -> None:
+BOMBS = {what for what in REFUSED if "memo" in what or what.startswith(("text of", "bytes of"))}
+
+
+@pytest.mark.parametrize("what", sorted(set(REFUSED) - BOMBS))
+def test_harmful_and_foreign_bytes_are_refused_in_one_sentence(what: str) -> None:
     with pytest.raises(SnapshotError) as caught:
-        read_snapshot(data)
+        read_snapshot(REFUSED[what])
     message = caught.value.message
     assert message.endswith(".")
     assert "\n" not in message
@@ -113,27 +133,22 @@ def test_harmful_and_foreign_bytes_are_refused_in_one_sentence(data: bytes) -> N
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("a call", "opcode STACK_GLOBAL"),
-        ("a persistent id", "opcode BINPERSID"),
-        ("a memo of 2 GB", "memo far larger than the file"),
-        ("only lists", "far more containers"),
-        ("text that never ends", "torn"),
+        ("a call", "asks to import 'posix'"),
+        ("a call, protocol 2", "asks to import 'posix'"),
+        ("an old-style instance", "asks to import 'os'"),
+        ("a harmless global", "asks to import 'collections'"),
+        ("a class", "asks to import 'builtins'"),
+        ("an extension code", "unregistered extension code"),
+        ("a persistent id", "outside itself"),
+        ("text that never ends", "damaged"),
         ("empty", "empty"),
         ("a checkpoint", "torch.save"),
-        ("JSON", "not a pickle of protocol 2 to 5"),
+        ("JSON", "no pickle of protocol 2 to 5"),
     ],
 )
 def test_the_sentence_names_the_reason(what: str, sentence: str) -> None:
     with pytest.raises(SnapshotError, match=sentence):
-        load_plain(REFUSED[what])
-
-
-def test_the_unpickler_refuses_by_itself_what_the_scan_would_have_stopped() -> None:
-    for what in ("a call", "a call, protocol 2", "a harmless global", "a class"):
-        with pytest.raises(SnapshotError, match="asks to import"):
-            PlainUnpickler(io.BytesIO(REFUSED[what])).load()
-    with pytest.raises(SnapshotError, match="outside itself"):
-        PlainUnpickler(io.BytesIO(REFUSED["a persistent id"])).load()
+        load(REFUSED[what])
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -157,22 +172,14 @@ def test_plain_data_of_every_kind_come_out_as_they_went_in(protocol: int) -> Non
         "shared": [shared, shared],
         "many": [{"text": f"value {number}", "n": number} for number in range(600)],
     }
-    assert load_plain(pickle.dumps(plain, protocol=protocol)) == plain
+    assert load(pickle.dumps(plain, protocol=protocol)) == plain
 
 
-def test_every_capture_passes_the_scan(captures: Path) -> None:
+def test_every_capture_is_plain(captures: Path) -> None:
     files = sorted(captures.glob("*.pickle"))
     assert len(files) == 13
     for file in files:
-        assert load_plain(file.read_bytes()) == pickle.loads(file.read_bytes())
-
-
-def test_the_scan_reads_opcode_by_opcode_as_the_library_does() -> None:
-    # A byte of text or of a number that looks like a forbidden opcode is none.
-    plain = {"c\nos\nsystem\n": [ord("c"), ord("R") << 8, 0x63636363, "R" * 70_000, 99.0e99]}
-    data = pickle.dumps(plain, protocol=4)
-    assert {op.name for op, _, _ in pickletools.genops(data)} >= {"BINUNICODE", "BINFLOAT"}
-    assert load_plain(data) == plain
+        assert load(file.read_bytes()) == pickle.loads(file.read_bytes())
 
 
 def test_a_torn_file_is_refused_wherever_it_is_torn() -> None:
@@ -186,7 +193,7 @@ def test_a_torn_file_is_refused_wherever_it_is_torn() -> None:
 def test_deep_nesting_exhausts_nothing() -> None:
     depth = 100_000
     deep = PROTO + b"](NNNNNNNN" * depth + b"]" + b"e" * depth + b"."
-    assert isinstance(load_plain(deep), list)
+    assert isinstance(load(deep), list)
     with pytest.raises(SnapshotError, match="segment 0 is no dictionary"):
         read_snapshot(deep)
 
@@ -198,13 +205,17 @@ def test_a_list_that_holds_itself_is_no_entry() -> None:
         read_snapshot(pickle.dumps({"segments": [], "device_traces": [loop]}, protocol=4))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=80).map(lambda tail: PROTO + tail))
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
-    try:
-        load_plain(data)
-    except SnapshotError as error:
-        assert error.message.endswith(".")
+    # Some of these ask for gigabytes; the limit stands in for the child process's.
+    with limited_memory():
+        try:
+            load(data)
+        except SnapshotError as error:
+            assert error.message.endswith(".")
+        except MemoryError:
+            pass
 
 
 @settings(max_examples=150, deadline=None)
@@ -215,11 +226,12 @@ def test_a_damaged_capture_is_refused_or_accounted_for(changes: list[tuple[int, 
     data = bytearray((CAPTURES / "fragment.pickle").read_bytes())
     for place, value in changes:
         data[place % len(data)] = value
-    try:
-        ledger = build_ledger(read_snapshot(bytes(data)))
-    except SnapshotError:
-        return
-    text = build_pack(ledger, facts={}, sources={}).markdown
+    with limited_memory():
+        try:
+            analysis = analyse(read_snapshot(bytes(data)))
+        except (SnapshotError, MemoryError):
+            return
+    text = build_pack(analysis.main, facts={}, sources={}).markdown
     assert text.encode()
 
 
@@ -228,9 +240,9 @@ def test_the_collector_is_left_as_it_was(was_on: bool) -> None:
     before = gc.isenabled()
     try:
         (gc.enable if was_on else gc.disable)()
-        load_plain(small_snapshot())
+        load(small_snapshot())
         with pytest.raises(SnapshotError):
-            load_plain(REFUSED["an unhashable key"])
+            load(REFUSED["an unhashable key"])
         assert gc.isenabled() == was_on
     finally:
         (gc.enable if before else gc.disable)()
@@ -238,14 +250,14 @@ def test_the_collector_is_left_as_it_was(was_on: bool) -> None:
 
 def test_the_collector_rests_while_the_file_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    load = PlainUnpickler.load
+    original = PlainUnpickler.load
 
     def watched(unpickler: PlainUnpickler) -> Any:
         seen.append(gc.isenabled())
-        return load(unpickler)
+        return original(unpickler)
 
     monkeypatch.setattr(PlainUnpickler, "load", watched)
-    load_plain(small_snapshot())
+    load(small_snapshot())
     assert seen == [False]
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from headroom.evidence.history import Action
 from headroom.evidence.model import Frame
 from headroom.evidence.safe_pickle import read_snapshot_file
 from headroom.evidence.stacks import (
@@ -88,11 +89,11 @@ def test_our_mark_and_autograds_engine_mean_backward() -> None:
 
 def test_cpp_stacks_of_a_real_backward_are_told_apart(captures: Path) -> None:
     snapshot = read_snapshot_file(captures / "all_stacks.pickle")
-    table = StackTable()
+    history = snapshot.history_of(0)
     stacks = [
-        table.frames(table.intern(entry["frames"]))
-        for entry in snapshot.entries_of(0)
-        if entry["action"] == "alloc"
+        snapshot.stacks.frames(number)
+        for action, number in zip(history.actions, history.stacks, strict=True)
+        if action == Action.ALLOC
     ]
     backward = sum(is_backward(frames) for frames in stacks)
     # What has no Python frame of the program was allocated on autograd's thread.
