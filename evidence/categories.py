@@ -9,18 +9,19 @@ What the recorder saw comes first, and is not inferred:
 Then the inferences, in this order:
 
 3. the size, where it alone tells (`old_blocks`): cuBLAS workspaces, and a model older than the recording;
-4. a stack all of whose named blocks are parameters (or gradients, or optimizer state, or buffers) has more of them;
+4. a stack all of whose named blocks are parameters (or optimizer state, or buffers) has more of them;
 5. the stack alone (`origins`): cuBLAS workspaces; what a module's constructor, `to` or `cuda` allocated and did not
    free at once is a *parameter*, and so is what a constructor of the user's own keeps; a data loader's is an *input*;
    an optimizer's is *optimizer state* if it outlives the step, else *workspace*; a recomputed forward is *activation*;
    a forward under `torch.no_grad` as a decorator, or under a function named `evaluate` or the like, is *evaluation*;
 6. the phase (`course`) and the life together: what a backward allocates is a *gradient* if it outlives the backward,
-   else *backward temporary* (where the history ends in a backward, sizes decide: as large as a parameter is a
-   gradient); what a forward allocates is *activation*, however briefly it lives (the lifetime says that), and so is
-   what the user's own line allocates between a forward and its backward; what such a line allocates before the first
-   module of an update runs, and keeps beyond it, is *input*, unless it is from the first update and kept for good; a
-   block older than the history is *activation* if the first backward frees it, and *gradient* if the history begins in
-   a backward, the block is as large as a parameter, and it is freed soon after.
+   else *backward temporary* (where the history ends in the backward, or nothing is allocated between its end and the
+   free, sizes decide: as large as a parameter is a gradient); what a forward allocates is *activation*, however briefly
+   it lives (the lifetime says that), and so is what the user's own line allocates between a forward and its backward;
+   what such a line allocates before the first module of an update runs, and keeps beyond it, is *input*, unless it is
+   from the first update and kept for good; a block older than the history is *activation* if the first backward frees
+   it, and *gradient* if the history begins in a backward, the block is as large as a parameter, and it is freed soon
+   after.
 
 Anything else is *other*. A buffer that a module moves looks like a parameter, and a parameter without a gradient too.
 """
@@ -49,11 +50,9 @@ class Kind:
     lifetime: Lifetime
 
 
-_KEPT: Final = frozenset({"parameter", "gradient", "optimizer_state", "buffer"})
-_NAMED: Final = _KEPT | {"variable"}
-# What is made to stay: where nothing frees it, it is persistent however young it is.
-_STAYING: Final = frozenset({"parameter", "optimizer_state", "buffer", "workspace"})
-
+# What a stack makes nothing else beside; one of a backward makes temporaries beside gradients.
+_ALIKE: Final = frozenset({"parameter", "optimizer_state", "buffer"})
+_NAMED: Final = _ALIKE | {"gradient", "variable"}
 _STEPS: Final = frozenset({Span.STEP, Span.TORN_DOWN})
 
 # The first update may be cut by the beginning of the history.
@@ -82,6 +81,7 @@ class _Judge:
         self.labels = account.replay.history.labels if account.ticks.labels else None
         self.alike = _alike(account.ticks.labels)
         self.known: dict[tuple[int, int, Phase | None, Span, Shows], Kind] = {}
+        self.ends: dict[int, tuple[int, int]] = {}
         self.modules_from = _modules_from(account, course)
         self.cut_in_backward = course.run_phases[0] == "backward"
         self.same_stack = self._categories_of_named_stacks()
@@ -99,7 +99,7 @@ class _Judge:
             return _kind(name.category, False, span)
         by_size = self.by_size.get(row)
         if by_size is not None:
-            return _kind(by_size, True, span)
+            return _kind(by_size, True, span, stays=True)
         born, stack = self.lives.born[row], self.stacks[row]
         label, phase, shows = -1, None, Shows.NOTHING
         if born >= 0:
@@ -117,14 +117,13 @@ class _Judge:
         return kind
 
     def _shows(self, row: int, born: int, run: int, phase: Phase | None, span: Span) -> Shows:
-        if phase in ("backward", "optimizer"):
-            in_flight = span is Span.UNFINISHED and run == len(self.course.run_starts) - 1
-            if in_flight and phase == "backward":
-                parameter = self._is_parameter_size(row)
-                return Shows.CUT_OFF_PARAMETER if parameter else Shows.CUT_OFF
+        if phase == "backward":
+            return self._shows_of_backward(row, born, run, span)
+        if phase == "optimizer":
             failed = bool(self.course.failures) and self.course.failures[-1] >= born
-            ends = (in_flight and failed) or (span in _STEPS and self._ends_with_run(row, run))
-            return Shows.CUT_OFF if ends else Shows.NOTHING
+            in_flight = failed and span is Span.UNFINISHED and self._is_last(run)
+            passing = span in _STEPS and self._ends_with_run(row, run)
+            return Shows.CUT_OFF if in_flight or passing else Shows.NOTHING
         if born < self.modules_from.get(run, -1) <= self.lives.freed[row]:
             from_start = span is Span.PERSISTENT and not self.course.unit_of[born]
             return Shows.FROM_START if from_start else Shows.BEFORE_MODULES
@@ -132,19 +131,46 @@ class _Judge:
             return Shows.BEFORE_BACKWARD
         return Shows.NOTHING
 
-    def _ends_with_run(self, row: int, run: int) -> bool:
-        """Whether a block is freed before anything is allocated after its run, and a backward's in its own update.
-
-        Labels of frees end a run before the last of what it needed is let go; a gradient stays for the optimizer.
-        """
+    def _shows_of_backward(self, row: int, born: int, run: int, span: Span) -> Shows:
+        """Whether the end of a backward leaves open if a block would have outlived it, and what its size says then."""
         course = self.course
-        if course.phases_inferred or run + 1 == len(course.run_starts):
-            return False
-        born, freed = self.lives.born[row], self.lives.freed[row]
-        if course.run_phases[run] == "backward" and course.unit_of[born] != course.unit_of[freed]:
-            return False
-        after = self.account.replay.history.actions.find(_ALLOC, course.run_starts[run + 1])
-        return freed < after or after < 0
+        if span is Span.TEMPORARY:
+            # An optimizer that allocates shows what its gradients outlive; one that does not hides it.
+            following = course.run_phases[run + 1 : run + 2]
+            hidden = course.phases_inferred and following != ["optimizer"]
+            if not (hidden and self._ends_with_run(row, run)):
+                return Shows.NOTHING
+        elif span in _STEPS:
+            if not self._ends_with_run(row, run):
+                return Shows.NOTHING
+            # Labels of frees end a backward before its last results are let go; gradients stay for the optimizer.
+            if course.unit_of[born] == course.unit_of[self.lives.freed[row]]:
+                return Shows.CUT_OFF
+        elif span is not Span.UNFINISHED or not self._is_last(run):
+            return Shows.NOTHING
+        if self._is_parameter_size(row):
+            return Shows.CUT_OFF_PARAMETER
+        known = bool(self.parameter_sizes) or span is not Span.STEP
+        return Shows.CUT_OFF if known else Shows.NOTHING
+
+    def _is_last(self, run: int) -> bool:
+        return run == len(self.course.run_starts) - 1
+
+    def _ends_with_run(self, row: int, run: int) -> bool:
+        """Whether a block is freed after the last allocation of its run, and before the next one."""
+        last, following = self._around(run)
+        return last < self.lives.freed[row] < following
+
+    def _around(self, run: int) -> tuple[int, int]:
+        """The last allocation of a run, and the first one after it."""
+        found = self.ends.get(run)
+        if found is None:
+            actions = self.account.replay.history.actions
+            stop = [*self.course.run_starts[run + 1 : run + 2], len(actions)][0]
+            after = actions.find(_ALLOC, stop)
+            last = actions.rfind(_ALLOC, self.course.run_starts[run], stop)
+            found = self.ends[run] = (last, after if after >= 0 else len(actions))
+        return found
 
     def _judge(self, key: tuple[int, int, Phase | None, Span, Shows]) -> Kind:
         stack, number, phase, span, shows = key
@@ -158,7 +184,8 @@ class _Judge:
         alike = self.same_stack.get(stack)
         if alike is not None:
             return _kind(alike, True, span)
-        return _kind(by_stack(origin, phase, span, shows), True, span)
+        found = by_stack(origin, phase, span, shows)
+        return _kind(found, True, span, stays=origin is Origin.WORKSPACE)
 
     def _categories_of_named_stacks(self) -> dict[int, Category]:
         """The one category that all named blocks of a stack have."""
@@ -170,7 +197,7 @@ class _Judge:
         return {
             stack: next(iter(categories))
             for stack, categories in found.items()
-            if len(categories) == 1 and categories <= _KEPT
+            if len(categories) == 1 and categories <= _ALIKE
         }
 
     def _gradients_of_one_update(self) -> list[int]:
@@ -211,11 +238,11 @@ class _Judge:
         setup = {
             stack for stack, origin in enumerate(self.course.origins) if origin is Origin.SETUP
         }
-        sizes, end = self.lives.requested_bytes, len(self.account.replay.history)
+        sizes, last = self.lives.requested_bytes, self.course.last_allocation
         found = {
             sizes[row]
             for row, (stack, freed) in enumerate(zip(self.stacks, self.lives.freed, strict=True))
-            if stack in setup and freed >= end
+            if stack in setup and freed > last
         }
         named = self.account.names.items()
         return frozenset(found | {sizes[row] for row, one in named if one.category == "parameter"})
@@ -230,8 +257,9 @@ def _alike(labels: dict[int, Label]) -> dict[int, int]:
     }
 
 
-def _kind(category: Category, inferred: bool, span: Span) -> Kind:
-    kept = category in _STAYING and span in UNFREED
+def _kind(category: Category, inferred: bool, span: Span, *, stays: bool = False) -> Kind:
+    """A kind; what is made to stay is persistent where nothing frees it, however young it is."""
+    kept = (stays or category in _ALIKE) and span in UNFREED
     return Kind(
         category=category, inferred=inferred, lifetime="persistent" if kept else NAMES[span]
     )

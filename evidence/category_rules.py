@@ -12,8 +12,9 @@ from headroom.evidence.ticks import Label
 class Shows(Enum):
     """What a row shows beside its stack, label, phase and life.
 
-    `CUT_OFF` is let go with its backward, or of the backward (or failed step) in which the history ends;
-    `CUT_OFF_PARAMETER` is as large as a parameter, and of the backward in which the history ends or begins.
+    `CUT_OFF` is freed after the last allocation of its backward or step and before any other, or not at all because the
+    history ends; `CUT_OFF_PARAMETER` is that (or freed so in the backward in which the history begins), and as large as
+    a parameter.
     `BEFORE_MODULES` is older than the first module's allocation in its phase and outlives it, `FROM_START` is that and
     kept from the first update on. `BEFORE_BACKWARD` is of no labelled phase, right before a backward.
     """
@@ -38,7 +39,8 @@ def by_label(label: Label, origin: Origin, span: Span, shows: Shows) -> Category
         return "evaluation"
     if label.phase == "optimizer" and origin is not Origin.WORKSPACE:
         return _of_optimizer(origin, span, shows)
-    if label.phase == "backward" and span is Span.TEMPORARY and origin is not Origin.WORKSPACE:
+    open_end = origin is Origin.WORKSPACE or shows is Shows.CUT_OFF_PARAMETER
+    if label.phase == "backward" and span is Span.TEMPORARY and not open_end:
         return "activation" if origin is Origin.RECOMPUTED else "backward_temporary"
     if label.phase == "forward" and origin not in (Origin.SETUP, Origin.WORKSPACE, Origin.INPUT):
         return "activation"
@@ -50,13 +52,14 @@ def by_stack(origin: Origin, phase: Phase | None, span: Span, shows: Shows) -> C
     plain = _PLAIN_ORIGINS.get(origin)
     if plain is not None:
         return plain
-    if origin in (Origin.SETUP, Origin.BUILD) and phase in (None, "other", "forward"):
+    built = origin is Origin.BUILD and phase in (None, "other", "forward")
+    if origin is Origin.SETUP or built:
         return "other" if span is Span.TEMPORARY else "parameter"
     if origin is Origin.OPTIMIZER:
         return _of_optimizer(origin, span, shows)
     if phase == "backward" and origin in _MADE_BY_BACKWARD:
-        fleeting = span is Span.TEMPORARY or shows is Shows.CUT_OFF
-        return "backward_temporary" if fleeting else "gradient"
+        outlives = shows is Shows.NOTHING and span is not Span.TEMPORARY
+        return "gradient" if outlives or shows is Shows.CUT_OFF_PARAMETER else "backward_temporary"
     if origin in _OWN_LINES and phase in ("forward", "evaluation", "other"):
         return _of_own_line(phase, shows)
     if origin is Origin.ABSENT and phase is None:

@@ -59,6 +59,7 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
     outcome, reason = judge(seen, ended)
     peak_bytes, is_lower_bound = _peak(seen, outcome)
     snapshot = seen.last(ev.Snapshot)
+    names = seen.last(ev.NamesWalked)
     calls = seen.last(ev.Calls)
     updates = seen.all(ev.Update)
     end = seen.last(ev.End)
@@ -93,6 +94,7 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
         sources=seen.sources() or _entry_hash(request),
         snapshot=snapshot.file if snapshot else None,
         snapshot_complete=snapshot.entries < snapshot.max_entries if snapshot else None,
+        names=names.file if names else None,
         written_files=around.written_files,
         isolation=around.isolation,
         virtual=seen.virtual(),

@@ -31,7 +31,7 @@ from headroom.sandbox.supervisor import supervise
 _HERE: Final = Path(__file__).resolve().parent
 ENTER: Final = _HERE / "enter.py"
 BOOTSTRAP: Final = _HERE / "recorder" / "bootstrap.py"
-ARTIFACTS: Final = ("events.jsonl", "snapshot.pickle", "config.json")
+ARTIFACTS: Final = ("events.jsonl", "snapshot.pickle", "names.jsonl", "config.json")
 
 _NOT_STOPPED: Final = (
     "reading any file that you can read",

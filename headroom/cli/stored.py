@@ -81,9 +81,12 @@ def run_sources(record: RunRecord) -> Sources:
         if hashlib.sha256(source_bytes(text)).hexdigest() == record.sources.get(path)
     }
     changed = sorted(set(texts) - set(current))
-    notes = (f"{len(changed)} of the program's files have changed since the run: {changed[0]}",)
+    notes = tuple(
+        f"{len(changed)} of the program's files have changed since the run: {first}"
+        for first in changed[:1]
+    )
     return Sources(
         texts=current,
         files={path: Path(path) for path in current},
-        notes=notes if changed else (),
+        notes=notes,
     )

@@ -100,6 +100,17 @@ class Snapshot(_Event):
     reason: Literal["oom", "end"]
 
 
+class NamesWalked(_Event):
+    """A walk over live storages was appended to a file in the run's folder; `walks` counts from 1."""
+
+    kind: Literal["names"]
+    file: str
+    walks: int
+    reason: Literal["oom", "update", "call", "end"]
+    seconds: float
+    cut: bool
+
+
 class Calls(_Event):
     """Call sites and phases so far; the last such line counts."""
 
@@ -168,6 +179,7 @@ Event = Annotated[
     | Peak
     | Oom
     | Snapshot
+    | NamesWalked
     | Calls
     | Sources
     | Virtual

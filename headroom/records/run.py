@@ -208,6 +208,10 @@ class RunRecord(Record):
     snapshot_complete: bool | None = Field(
         None, description="false when the allocator's history ring had wrapped before the dump"
     )
+    names: str | None = Field(
+        None,
+        description="file name inside the run's folder: names of live storages (`records.names`)",
+    )
     written_files: tuple[str, ...] = ()
     isolation: Isolation | None = None
     virtual: VirtualCoverage | None = None

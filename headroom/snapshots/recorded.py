@@ -2,17 +2,60 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from headroom.agents.text import source_text
 from headroom.evidence.account import DeviceFacts
-from headroom.evidence.names import NameWalk
+from headroom.evidence.model import Category, Holder
+from headroom.evidence.names import NameWalk, StorageName
+from headroom.evidence.text import NAME_LIMIT, PATH_LIMIT, clean_text
+from headroom.records.names import Storage, read_names
 from headroom.records.run import RunRecord
 from headroom.units import format_bytes
 
+# What only an autograd graph saves is an activation.
+_CATEGORIES: Final[dict[str, Category]] = {
+    "parameter": "parameter",
+    "gradient": "gradient",
+    "optimizer_state": "optimizer_state",
+    "buffer": "buffer",
+    "variable": "variable",
+    "saved": "activation",
+}
+
 
 def read_walks(record: RunRecord, folder: Path) -> tuple[NameWalk, ...]:
-    """The walks of a run, oldest first; none where it wrote none."""
-    return ()
+    """The recorder's walks over live storages, oldest first; none where the run left none, or a damaged file."""
+    if record.names is None:
+        return ()
+    try:
+        walks = read_names((folder / record.names).read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(
+        NameWalk(time_us=walk.time_us, storages=tuple(map(_storage, walk.storages)))
+        for walk in walks
+    )
+
+
+def _storage(found: Storage) -> StorageName:
+    holder = found.holder
+    return StorageName(
+        device=found.device,
+        address=found.address,
+        size_bytes=found.size_bytes,
+        category=_CATEGORIES[found.category],
+        name=clean_text(found.name, NAME_LIMIT),
+        holder=None
+        if holder is None
+        else Holder(
+            kind=holder.kind,
+            name=clean_text(holder.name, NAME_LIMIT),
+            file=clean_text(holder.file, PATH_LIMIT),
+            line=holder.line or 0,
+            function=clean_text(holder.function, NAME_LIMIT),
+        ),
+    )
 
 
 def device_facts(record: RunRecord) -> DeviceFacts:

@@ -10,4 +10,11 @@ nothing on the device; CUDA is initialised when the program does it, never befor
     memory      peaks, cap, out-of-memory observer, allocator history and its snapshot
     updates     optimizer steps and step times;   losses   backward roots
     calls       outermost module calls: call sites, phases, samples;   parameters, sources, faults
+
+In a `trace` pass also who allocates (docs/decisions/0007):
+
+    attribution wires it: labels, mode (sees torch's calls), frames, detection, modules
+    backward    labels the backward pass by node;   sites, nodes: which line made a node
+    names       walks over live storages: walk, roots, objects, variables, saved
+    snapshots   finishes a snapshot before it is written
 """

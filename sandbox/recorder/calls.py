@@ -60,12 +60,13 @@ class Calls:
         lines: Lines,
         progress: Progress,
         parameters: Parameters,
-        on_call: Callable[[], None],
+        on_call: Callable[[Any, bool], None],
+        on_left: Callable[[], None],
     ) -> None:
         self._torch, self._config, self._lines = torch, config, lines
         self._progress, self._parameters, self._on_call = progress, parameters, on_call
         self._outermost = OutermostCalls(
-            torch, begin=self._begin, end=self._watch, guarded=lines.guarded
+            torch, begin=self._begin, end=self._watch, left=on_left, guarded=lines.guarded
         )
         self._sites: dict[tuple[Any, int, str, bool], _Site] = {}
         self._phases: list[dict[str, Any]] = []
@@ -96,7 +97,7 @@ class Calls:
         site.rows += rows
         self._note_phase(train, grad, rows)
         self._progress.calls += 1
-        self._on_call()
+        self._on_call(module, train and grad)
         # Rows count as samples where they enter from outside: not the output of another trained module.
         is_sample = trained and (first is None or first.grad_fn is None)
         return _Call(site, rows, rows if is_sample else 0)

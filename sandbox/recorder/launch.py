@@ -72,6 +72,16 @@ def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     return result
 
 
+def without_leading(traceback: TracebackType | None, count: int) -> TracebackType | None:
+    """The traceback without its outermost frames, which are ours.
+
+    An exception that is raised on by a bare `raise` after this is set goes on without them, from Python 3.11 on.
+    """
+    for _ in range(count):
+        traceback = traceback.tb_next if traceback is not None else None
+    return traceback
+
+
 def strip_own_frames(error: BaseException) -> None:
     """Take our frames out of an exception and of all it was raised from or while handling."""
     seen: set[int] = set()

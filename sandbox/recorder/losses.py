@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from .launch import without_leading
 from .lines import Lines
 
 SLOTS_AT_ONCE = 64
@@ -51,7 +52,11 @@ class Losses:
             if isinstance(tensors, Iterator):
                 tensors = tuple(tensors)
             see(tensors)
-            return real_backward(tensors, *args, **kwargs)
+            try:
+                return real_backward(tensors, *args, **kwargs)
+            except BaseException as error:
+                error.__traceback__ = without_leading(error.__traceback__, 1)
+                raise
 
         autograd.backward = backward
         self._wrap_scaler(self._torch.amp.GradScaler)

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from .attribution import Attribution
 from .config import Config
 from .lines import Lines
+from .names import Names
 from .progress import Progress
+from .snapshots import finish_snapshot
 
 PEAK_EVERY_SECONDS = 1.0
 SNAPSHOT_FILE = "snapshot.pickle"
@@ -22,10 +24,17 @@ class Memory:
     """Everything that asks the caching allocator. Nothing here allocates on the device."""
 
     def __init__(
-        self, torch: ModuleType, config: Config, lines: Lines, progress: Progress, kind: str
+        self,
+        torch: ModuleType,
+        config: Config,
+        lines: Lines,
+        progress: Progress,
+        kind: str,
+        attribution: "Attribution | None" = None,
+        names: "Names | None" = None,
     ) -> None:
         self._torch, self._config, self._lines, self._progress = torch, config, lines, progress
-        self._kind = kind
+        self._kind, self._attribution, self._names = kind, attribution, names
         self._kept_allocated_bytes = 0
         self._kept_reserved_bytes = 0
         self._next_peak = 0.0
@@ -72,14 +81,8 @@ class Memory:
             cuda.memory._record_memory_history(
                 max_entries=self._config.history_entries, stacks="python", context="alloc"
             )
-            self.label()
-
-    def label(self) -> None:
-        """Tag the allocations that follow on this thread with where the program stands."""
-        if self._config.trace and self.initialised:
-            self._torch._C._cuda_setMemoryMetadata(
-                f"hr:u={self._progress.updates},c={self._progress.calls}"
-            )
+            if self._attribution is not None:
+                self._attribution.on_initialised()
 
     def peak(self) -> "tuple[int, int]":
         """Highest allocated and reserved bytes of any device so far, whatever the program reset."""
@@ -119,19 +122,24 @@ class Memory:
         if self._config.trace:
             self.dump("oom")
             self._dumped_oom = True
+            if self._names is not None:
+                self._names.walk("oom")
 
     def finish(self, *, oom: bool) -> None:
         """Write the final peaks, and the snapshot unless the one at the failure is what matters."""
         self.write_peak()
         if self._config.trace and self.initialised and not (oom and self._dumped_oom):
-            self._torch._C._cuda_setMemoryMetadata("")
+            if self._attribution is not None:
+                self._attribution.labels.clear()
             self.dump("end")
+            if self._names is not None:
+                self._names.walk("end")
 
     def dump(self, reason: str) -> None:
         """Write the allocator's snapshot, with the paths that the user knows."""
         snapshot = self._torch.cuda.memory._snapshot()
-        if self._config.moved:
-            _rename_frames(snapshot, self._config)
+        sites = self._attribution.sites if self._attribution is not None else None
+        self._lines.guarded(finish_snapshot)(snapshot, self._config, sites)
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -147,18 +155,6 @@ class Memory:
             max_entries=self._config.history_entries,
             reason=reason,
         )
-
-
-def _rename_frames(snapshot: "dict[str, Any]", config: Config) -> None:
-    done: set[int] = set()
-    holders = [block for segment in snapshot["segments"] for block in segment["blocks"]]
-    holders += snapshot["segments"]
-    holders += [entry for trace in snapshot["device_traces"] for entry in trace]
-    for holder in holders:
-        for frame in holder.get("frames", ()):
-            if id(frame) not in done:
-                done.add(id(frame))
-                frame["filename"] = config.original(frame["filename"])
 
 
 def driver_version() -> "str | None":

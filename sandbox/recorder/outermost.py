@@ -51,6 +51,7 @@ class OutermostCalls:
         torch: The imported torch.
         begin: Called with an outermost module, its arguments and the frame that calls the hook.
         end: Called with the output and what `begin` returned, unless that was None.
+        left: Called when an outermost call is over, however it ended.
         guarded: Wraps a function so that its errors do not reach the program.
     """
 
@@ -59,9 +60,11 @@ class OutermostCalls:
         torch: ModuleType,
         begin: Begin,
         end: End,
+        left: Callable[[], None],
         guarded: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
         self._torch, self._begin, self._end, self._guarded = torch, begin, end, guarded
+        self._left = guarded(left)
         self._hooks = torch.nn.modules.module
         self._nesting = _Nesting()
         # Weak, so that a model that failed can be given up.
@@ -104,6 +107,7 @@ class OutermostCalls:
         self._nesting.modules.clear()
         self._nesting.call = None
         self._come_back()
+        self._left()
 
     def _make_hooks(self) -> "tuple[Callable[..., None], Callable[..., None]]":
         """The two hooks, as closures: where they cannot step aside they run for every module of every forward pass.
@@ -145,6 +149,7 @@ class OutermostCalls:
         call, self._nesting.call = self._nesting.call, None
         if call is not None:
             self._end(output, call)
+        self._left()
 
     def _may_step_aside(self, module: Any) -> bool:
         """Not beside others' global hooks, nor other threads; nor where torch looks for hooks to choose a kernel.

@@ -28,6 +28,11 @@ class Parameters:
                 self._lines.write("parameters", root=name, parameters=found)
         return any(parameter["requires_grad"] for parameter in known[2])
 
+    def name_of(self, module: Any) -> "str | None":
+        """The name that an outermost module's parameters were written with."""
+        known = self._roots.get(id(module))
+        return known[1] if known is not None and known[0]() is module else None
+
     def _new_name(self, base: str) -> str:
         count = self._names[base] = self._names.get(base, 0) + 1
         return base if count == 1 else f"{base}#{count}"

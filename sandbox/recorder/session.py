@@ -8,11 +8,14 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from . import faults, seeds
+from .attribution import Attribution
 from .bootstrap import load_package
 from .calls import Calls
 from .config import Config, read_config
@@ -21,6 +24,7 @@ from .launch import StopAfterUpdates, load, show, strip_own_frames
 from .lines import Lines
 from .losses import Losses
 from .memory import Memory
+from .names import Names
 from .parameters import Parameters
 from .progress import Progress
 from .sources import source_hashes
@@ -89,17 +93,29 @@ class Session:
 
     def _wire(self, torch: ModuleType, failed: "list[str]") -> None:
         kind = "cuda" if self._virtual is None else "virtual"
-        memory = Memory(torch, self.config, self.lines, self.progress, kind)
+        attribution = names = None
+        if self.config.trace:
+            attribution = Attribution(
+                torch, self.lines, self.progress, compiles=self._virtual is None
+            )
+            names = Names(torch, self.config, self.lines, self.progress, attribution)
+            # Before the losses: they turn an iterator of roots into a tuple for all that come after.
+            self._try(failed, "attribution", attribution.install)
+            attribution.backward.before_pass = self.lines.guarded(partial(names.grown, "call"))
+        memory = Memory(torch, self.config, self.lines, self.progress, kind, attribution, names)
         losses = Losses(torch, self.lines, computed=self._virtual is None)
         parameters = Parameters(self.lines)
-        calls = Calls(torch, self.config, self.lines, self.progress, parameters, memory.label)
+        begin, left = _followers(attribution, names, parameters)
+        calls = Calls(
+            torch, self.config, self.lines, self.progress, parameters, on_call=begin, on_left=left
+        )
         updates = Updates(
             torch,
             self.lines,
             self.progress,
             losses,
             take_samples=calls.take_samples,
-            after_update=lambda: self._after_update(memory),
+            after_update=lambda: self._after_update(memory, attribution, names),
             limit=self.config.updates,
             stop_at_once=self._stop_at_once,
             device_events=self._virtual is None,
@@ -119,9 +135,15 @@ class Session:
             return False
         return True
 
-    def _after_update(self, memory: Memory) -> None:
-        memory.label()
+    @staticmethod
+    def _after_update(
+        memory: Memory, attribution: "Attribution | None", names: "Names | None"
+    ) -> None:
+        if attribution is not None:
+            attribution.labels.show()
         memory.write_peak(at_most_every_second=True)
+        if names is not None:
+            names.grown("update")
 
     def _stop_at_once(self) -> None:
         """End the process here and now: the program would not let itself be stopped by an exception."""
@@ -168,6 +190,24 @@ class Session:
 
     def _write_sources(self) -> None:
         self.lines.write("sources", files=source_hashes(self.config), numpy=self._numpy)
+
+
+def _followers(
+    attribution: "Attribution | None", names: "Names | None", parameters: Parameters
+) -> "tuple[Callable[[Any, bool], None], Callable[[], None]]":
+    """What happens at the beginning and at the end of an outermost module call."""
+
+    def begin(module: Any, trains: bool) -> None:
+        if names is not None:
+            names.grown("call")
+        if attribution is not None:
+            attribution.begin_call(module, parameters.name_of(module), trains=trains)
+
+    def left() -> None:
+        if attribution is not None:
+            attribution.end_call()
+
+    return begin, left
 
 
 def _cudnn_version(torch: ModuleType) -> "str | None":

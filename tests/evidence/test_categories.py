@@ -12,7 +12,16 @@ from headroom.evidence.names import NameWalk, StorageName
 from headroom.evidence.safe_pickle import read_snapshot_file
 from headroom.units import MIB
 from tests.evidence.programs import MAIN
-from tests.evidence.training import BATCH, FORWARD, MODULE_CALL, MOVED, STEP, Training
+from tests.evidence.training import (
+    ADAM,
+    ADAM_STEP,
+    BATCH,
+    FORWARD,
+    MODULE_CALL,
+    MOVED,
+    STEP,
+    Training,
+)
 
 # The captured model: 53 parameters in float32, one gradient and two moments each; the three workspaces that the capture
 # with C++ stacks names: cuBLAS's for the main thread and for autograd's, and cuBLASLt's.
@@ -319,3 +328,99 @@ def test_a_batch_that_every_update_keeps_is_input_and_a_data_set_is_not() -> Non
     found = all_names(training.account())
     # The first batch cannot be told from the data set.
     assert (found["other"], found["input"]) == (53, 5 * 3)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_gradients_of_an_optimizer_that_allocates_nothing(labelled: bool) -> None:
+    training = Training(labelled=labelled)
+    training.build()
+    for _ in range(3):
+        training.backward(training.forward())
+        training.update += 1
+        training.at("other")
+        training.free(*training.gradients)
+        training.gradients = []
+    found = all_names(training.account())
+    assert found["gradient"] == 3 * 10
+    assert found["backward_temporary"] == 3 * (4 * 7 + 1.125)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_what_the_main_thread_lets_go_after_the_step_is_no_state_and_no_gradient(
+    labelled: bool,
+) -> None:
+    training = Training(labelled=labelled)
+    training.build()
+    for _ in range(3):
+        saved = training.forward()
+        training.at("backward")
+        late = training.alloc(6)
+        training.backward(saved)
+        training.at("optimizer")
+        training.free(late)
+        scratch = training.alloc(9, ADAM, ADAM_STEP, STEP, MAIN)
+        training.update += 1
+        training.at("other")
+        training.free(scratch, *training.gradients)
+        training.gradients = []
+    found = all_names(training.account())
+    assert (found["workspace"], found["gradient"]) == (3 * 9, 3 * 10)
+    assert found["backward_temporary"] == 3 * (6 + 4 * 7 + 1.125)
+
+
+def test_a_step_that_fails_leaves_nothing_that_is_known_to_be_state() -> None:
+    training = Training(labelled=False)
+    training.build()
+    training.backward(training.forward())
+    training.alloc(9, ADAM, ADAM_STEP, STEP, MAIN)
+    assert all_names(training.account())["optimizer_state"] == 9
+    training.allocator.out_of_memory(1 << 30, 0)
+    assert all_names(training.account())["optimizer_state"] == 0
+
+
+def test_a_labelled_evaluation_is_no_activation() -> None:
+    training = Training()
+    training.build()
+    training.at("evaluation", "Net")
+    training.alloc(9, FORWARD, *MODULE_CALL)
+    training.alloc(4, MOVED, MAIN)
+    found = all_of(training.account())
+    assert found[("evaluation", False)] == 9
+    # A module that is moved within it stays a parameter.
+    assert found[("parameter", True)] == 14
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_cublas_asks_for_its_workspace_in_the_first_backward_too(marked: bool) -> None:
+    training = Training().run(1)
+    saved = training.forward()
+    training.at("backward", node="AddmmBackward0")
+    frames = [("??", 0, "[backward] AddmmBackward0"), FORWARD, MAIN] if marked else []
+    training.alloc(32, *frames)
+    training.backward(saved)
+    training.step()
+    account = training.account()
+    found = all_of(account)
+    assert (found[("workspace", True)], found[("gradient", True)]) == (32, 0)
+    rows = range(len(account.replay.lives))
+    kinds = {kind for kind in classify(account, rows) if kind.category == "workspace"}
+    lifetimes = {kind.lifetime for kind in kinds if kind.inferred}
+    # It is kept for good, however young it is.
+    assert lifetimes == {"persistent"}
+
+
+def test_a_model_that_goes_down_after_one_update_is_persistent() -> None:
+    training = Training().run(1)
+    live = [
+        piece
+        for region in training.allocator.regions
+        for piece in region.pieces
+        if piece.state == "active_allocated"
+    ]
+    training.free(*live)
+    account = training.account()
+    rows = range(len(account.replay.lives))
+    lifetimes = {
+        kind.lifetime for kind in classify(account, rows) if kind.category == "optimizer_state"
+    }
+    assert lifetimes == {"persistent"}

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -6,10 +7,10 @@ from hypothesis import strategies as st
 
 from headroom.evidence.account import account_for
 from headroom.evidence.analysis_model import Composition
-from headroom.evidence.composition import NO_MODULE, NO_PHASE, OLDER, compose
+from headroom.evidence.composition import NO_MODULE, NO_PHASE, OLDER, compose, module_of
 from headroom.evidence.course import read_course
 from headroom.evidence.ledger import ledger_of
-from headroom.evidence.model import Ledger
+from headroom.evidence.model import Ledger, LiveBlock, Tick
 from headroom.evidence.safe_pickle import read_snapshot_file
 from headroom.evidence.snapshot import Snapshot, parse_snapshot
 from headroom.units import MIB
@@ -81,3 +82,18 @@ def test_what_is_older_than_the_recording_has_no_phase(captures: Path) -> None:
 def test_where_nothing_tells_phases_they_are_not_told(captures: Path) -> None:
     _, composition = composed(read_snapshot_file(captures / "fragment.pickle"))
     assert [share.name for share in composition.phases] == [NO_PHASE]
+
+
+def test_a_named_parameter_belongs_to_its_module() -> None:
+    named = {"category": "parameter", "name": "Net.blocks.3.weight", "born": None}
+    blocks = {
+        "Net.blocks.3": named,
+        "Net.fc": {**named, "module": "Net.fc"},
+        OLDER: {**named, "category": "variable"},
+        NO_MODULE: {**named, "name": "weight", "born": Tick(update=0, call=0)},
+    }
+    for module, facts in blocks.items():
+        block = LiveBlock(
+            stack=None, allocated_bytes=512, requested_bytes=512, **cast(dict[str, Any], facts)
+        )
+        assert module_of(block) == module

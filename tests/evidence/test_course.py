@@ -9,7 +9,7 @@ from headroom.evidence.course import Course, read_course
 from headroom.evidence.safe_pickle import read_snapshot_file
 from headroom.evidence.snapshot import parse_snapshot
 from tests.evidence.test_ledger import NAMES
-from tests.evidence.training import Training
+from tests.evidence.training import FORWARD, MODULE_CALL, Training
 
 
 def check(account: Account, course: Course) -> None:
@@ -122,3 +122,14 @@ def test_runs_and_units_cover_any_part_of_a_training(
         training.allocator.out_of_memory(1 << 30, 0)
     account = account_for(parse_snapshot(training.allocator.snapshot(dropped)), 0)
     check(account, read_course(account))
+
+
+def test_a_label_comes_before_the_stack() -> None:
+    training = Training()
+    training.build()
+    training.at("evaluation", "Net")
+    training.alloc(5, FORWARD, *MODULE_CALL)
+    training.at("backward")
+    training.alloc(5, FORWARD, *MODULE_CALL)
+    course = read_course(training.account())
+    assert course.run_phases == ["other", "evaluation", "backward"]

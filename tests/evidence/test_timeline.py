@@ -179,3 +179,11 @@ def test_many_updates_are_thinned_and_the_highest_stays() -> None:
     assert {0, 37, 60} <= set(numbers)
     assert numbers == sorted(set(numbers))
     assert len(update_peaks(account)) == 61
+
+
+def test_a_layer_of_several_categories_names_none(captures: Path) -> None:
+    account = account_for(read_snapshot_file(captures / "late_start.pickle"), 0)
+    categories = {layer.label: layer.category for layer in drawn(account).layers}
+    # Parameters, optimizer state and workspaces are older than the recording.
+    assert categories["before recording"] is None
+    assert categories["no stack"] == "backward_temporary"

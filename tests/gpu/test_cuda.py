@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headroom.evidence.history import Action
 from headroom.evidence.ledger import build_ledger
 from headroom.evidence.safe_pickle import read_snapshot_file
 
@@ -134,10 +135,11 @@ def test_a_free_repeats_the_stack_of_its_allocation(record, torch_python):
             del x
     """
     done = record(source, python=torch_python, purpose="trace")
-    entries = read_snapshot_file(done.folder / "snapshot.pickle").entries_of(0)
+    snapshot = read_snapshot_file(done.folder / "snapshot.pickle")
+    history = snapshot.history_of(0)
     lines = {
-        (entry["action"], entry["frames"][0]["line"])
-        for entry in entries
-        if entry["action"] in ("alloc", "free_completed")
+        (action, snapshot.stacks.frames(number)[0].line)
+        for action, number in zip(history.actions, history.stacks, strict=True)
+        if action in (Action.ALLOC, Action.FREE_COMPLETED)
     }
-    assert lines == {("alloc", 4), ("free_completed", 4)}
+    assert lines == {(Action.ALLOC, 4), (Action.FREE_COMPLETED, 4)}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headroom.evidence.history import Action
 from headroom.evidence.ledger import build_ledger
 from headroom.evidence.safe_pickle import read_snapshot_file
 from headroom.records.events import read_events
@@ -212,5 +213,5 @@ def test_a_forked_child_leaves_the_snapshot_of_its_parent_alone(record, torch_py
         source, python=torch_python, purpose="trace", **{**VIRTUAL, "capacity_bytes": 300 * 2**20}
     )
     assert done.record.outcome == "oom"
-    entries = read_snapshot_file(done.folder / "snapshot.pickle").entries_of(0)
-    assert entries[-1]["action"] == "oom"
+    history = read_snapshot_file(done.folder / "snapshot.pickle").history_of(0)
+    assert history.actions[-1] == Action.OOM

@@ -109,14 +109,16 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("purpose", ["measure", "trace"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(record, project, torch_python, name):
+def test_program(record, project, torch_python, name, purpose):
     source = textwrap.dedent(PROGRAMS[name])
     (project / "program.py").write_text(source)
     expected = subprocess.run(
         [torch_python, "program.py"], cwd=project, capture_output=True, text=True, check=False
     )
-    got = record(source, python=torch_python, updates=2 if "children" in name else None)
+    updates = 2 if "children" in name else None
+    got = record(source, python=torch_python, purpose=purpose, updates=updates)
     assert (got.stdout, got.stderr) == (expected.stdout, expected.stderr)
     assert (got.record.outcome, got.record.exit_code) == ("completed", expected.returncode)
     assert not got.record.recorder_notes
