@@ -8,7 +8,7 @@ from headroom.agents.text import source_bytes
 from headroom.cli.snapshots import Loaded
 from headroom.errors import HeadroomError, UserError
 from headroom.records.run import RunRecord
-from headroom.sample import sample_folder
+from headroom.sample import sample_folder, sample_source_folder
 from headroom.snapshots.files import plain_file
 from headroom.snapshots.reader import read_analysis
 from headroom.snapshots.recorded import device_facts, facts_of, read_sources, read_walks
@@ -69,7 +69,7 @@ def load_bundled(*, device: int | None = None) -> Loaded:
     """The bundled capture: a real run on an H200 that evaluates without `no_grad`."""
     folder = sample_folder()
     record = RunRecord.from_json((folder / "record.json").read_text())
-    return load_run(record, folder, source=folder, device=device)
+    return load_run(record, folder, source=sample_source_folder(), device=device)
 
 
 def run_sources(record: RunRecord) -> Sources:

@@ -10,6 +10,8 @@ from .launch import own_frame
 from .sites import Sites
 
 BACKWARD_MARKER = "[backward] "
+ENGINE_CALL = "_engine_run_backward"
+"""The innermost Python frame of what the engine does on the thread that called it (torch/autograd/graph.py)."""
 _OWNED = re.compile(r"hr:u=[0-9]+,c=[0-9]+,p=backward,n=([^,]*)(?:,s=([0-9]{1,9})(?![0-9]))?")
 _ALLOCATES = frozenset({"alloc", "segment_alloc", "segment_map", "oom"})
 _FREES = frozenset({"free_requested", "free_completed", "free"})
@@ -61,6 +63,16 @@ def _has_python(holder: "dict[str, Any]") -> bool:
     return len(frames) > 1 or any(frame["filename"] != "??" for frame in frames)
 
 
+def _in_engine(holder: "dict[str, Any]") -> bool:
+    """Whether autograd's engine itself allocated, on a thread that Python has called it on.
+
+    Where a checkpoint computes again inside of a backward pass (`use_reentrant=True`), the pass over that part is
+    started by Python on the device's thread, so its stack is the checkpoint's and says nothing of the node.
+    """
+    frames = holder.get("frames") or ()
+    return bool(frames) and frames[0]["name"] == ENGINE_CALL
+
+
 class _Owners:
     """Gives the stacks of forward calls to what the backward pass allocated for them."""
 
@@ -75,11 +87,11 @@ class _Owners:
         for entry in trace:
             action = entry["action"]
             if action in _ALLOCATES:
-                if not _has_python(entry):
+                if not _has_python(entry) or _in_engine(entry):
                     self._fill_one(entry)
                 if action == "alloc":
                     live[entry["addr"]] = entry.get("frames") or []
-            elif action in _FREES and not _has_python(entry):
+            elif action in _FREES and (not _has_python(entry) or _in_engine(entry)):
                 frames = live.get(entry["addr"])
                 if frames:
                     entry["frames"] = frames
@@ -109,5 +121,6 @@ class _Owners:
             for block in segment["blocks"]:
                 place = block.get("address", address)
                 address = place + block["size"]
-                if block["state"].startswith("active") and not _has_python(block):
+                told = _has_python(block) and not _in_engine(block)
+                if block["state"].startswith("active") and not told:
                     block["frames"] = live.get(place) or block.get("frames", [])

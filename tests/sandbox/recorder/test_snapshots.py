@@ -37,6 +37,8 @@ SCRIPT = """
         {"action": "free_requested", "addr": 512, "size": 512, "user_metadata": B + "MulBackward0,s=8", "frames": []},
         {"action": "free_completed", "addr": 512, "size": 512, "user_metadata": "", "frames": []},
         {"action": "free_completed", "addr": 9999, "size": 512, "user_metadata": B + "MulBackward0,s=8", "frames": []},
+        alloc(3584, B + "MulBackward0,s=4", [frame("/site/torch/autograd/graph.py", 900, "_engine_run_backward"),
+                                             frame("/copy/a.py", 8, "backward")]),
         {"action": "oom", "device_free": 0, "size": 512, "user_metadata": B + "MmBackward0,s=7", "frames": []},
     ]
     block = {"address": 2048, "size": 512, "state": "active_allocated", "frames": []}
@@ -74,6 +76,7 @@ def test_frames_are_cleaned_and_owners_filled_in(root, torch_python):
         [marker("AddmmBackward0"), site(4)],
         [marker("AddmmBackward0"), site(4)],
         [],
+        [marker("MulBackward0"), site(4)],  # of the node, not of the checkpoint that called the engine
         [marker("MmBackward0"), site(7)],
     ]
     assert block == [marker("AccumulateGrad"), site(5)]
