@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headroom.agents.protocol import Evidence
-from headroom.evidence.claims import check_claims, claims_of
+from headroom.evidence.claims.check import check_claims, claims_of
 from headroom.records.claims import Checked
 from headroom.records.diagnosis import Cause, Diagnosis
 

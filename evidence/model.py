@@ -67,7 +67,8 @@ class LiveBlock:
 
     `born` is None when it is older than the recording; `lives_until` is None when it is never freed within it.
     `inferred` says that the category follows from stack and lifetime, not from what the recorder saw. `name` is the
-    tensor's where the recorder named the storage (`GPT.blocks.3.attn.weight`), `module` the path of the module that ran.
+    tensor's where the recorder named the storage (`GPT.blocks.3.attn.weight`), `module` the path of the module that
+    ran.
     """
 
     stack: StackId | None
@@ -203,8 +204,8 @@ class Window:
     """What part of the program's life the history covers.
 
     `entries` are recorded; `lost_frees` blocks were freed within it though the history does not know their birth,
-    `older_bytes` of the peak are older than it. `ring` says that its oldest entry is in the middle of the program's work,
-    as a full ring or a late start leaves it.
+    `older_bytes` of the peak are older than it. `ring` says that its oldest entry is in the middle of the program's
+    work, as a full ring or a late start leaves it.
     """
 
     entries: int
@@ -219,13 +220,13 @@ class Window:
 class Ledger:
     """The account of one device.
 
-    `peak.allocated_bytes` equals the sum over `stacks` plus the sum over `unattributed`. `complete` says that no block
-    (and no segment that could have held one) is older than the recording; otherwise the peak is that of the
+    `peak.allocated_bytes` equals the sum over `stacks` plus the sum over `unattributed`. `complete` says that no
+    block (and no segment that could have held one) is older than the recording; otherwise the peak is that of the
     recorded window. `pending_bytes` were freed by the program at the peak but are still held for another stream: they
     are beside the peak, not in it. `uncertain_bytes` is by how much the peak may be higher than counted, because
     blocks older than the recording were freed in it. `contradictions` counts what cannot be true in the history;
-    unless it is 0 nothing here holds to the byte. `balance` is at the peak, `failure_balance` at the failing request, the
-    one moment at which the file says what the device had free.
+    unless it is 0 nothing here holds to the byte. `balance` is at the peak, `failure_balance` at the failing request,
+    the one moment at which the file says what the device had free.
     """
 
     device: int

@@ -40,5 +40,9 @@ def test_no_file_and_no_function_is_too_long(root: Path) -> None:
 
 def test_the_sources_are_found(root: Path) -> None:
     names = {path.relative_to(root).as_posix() for path in sources(root)}
-    assert {"headroom/units.py", "evidence/replay.py", "sandbox/recorder/session.py"} <= names
-    assert "headroom/evidence/replay.py" not in names
+    assert {
+        "headroom/units.py",
+        "evidence/account/replay.py",
+        "sandbox/recorder/session.py",
+    } <= names
+    assert "headroom/evidence/account/replay.py" not in names

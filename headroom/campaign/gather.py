@@ -6,7 +6,7 @@ from pathlib import Path
 from headroom.agents.protocol import Evidence
 from headroom.agents.syntax import parse_file
 from headroom.errors import SnapshotError
-from headroom.evidence.pack import build_pack
+from headroom.evidence.pack.build import build_pack
 from headroom.records.run import RunRecord
 from headroom.snapshots.reader import read_analysis
 from headroom.snapshots.recorded import (

@@ -11,8 +11,8 @@ from headroom.cli.output import print_json, set_json, to_stderr, to_stdout
 from headroom.cli.snapshots import Loaded, load, load_file, load_sample, standard_input
 from headroom.errors import UserError
 from headroom.evidence.analysis_model import Difference
-from headroom.evidence.compare import compare
-from headroom.evidence.line_map import LineMap
+from headroom.evidence.explain.compare import compare
+from headroom.evidence.explain.line_map import LineMap
 from headroom.files import write_atomically
 from headroom.report.analysis import print_analysis
 from headroom.report.analysis_json import document, message_document, ranks_document

@@ -12,8 +12,8 @@ from headroom.cli import options as opt
 from headroom.cli.output import print_json, set_json, to_stderr
 from headroom.cli.snapshots import Loaded, load, load_sample
 from headroom.errors import UserError
-from headroom.evidence.pack import BUDGETS, LEAST_TOKENS, MOST_TOKENS, Pack, build_pack
-from headroom.evidence.ranks import best_counter
+from headroom.evidence.pack.build import BUDGETS, LEAST_TOKENS, MOST_TOKENS, Pack, build_pack
+from headroom.evidence.pack.tables import best_counter
 from headroom.files import write_atomically
 from headroom.report.text import plain
 

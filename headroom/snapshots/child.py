@@ -11,10 +11,10 @@ import traceback
 from pathlib import Path
 
 from headroom.errors import SnapshotError
-from headroom.evidence.analysis import analyse
-from headroom.evidence.safe_pickle import load_plain
-from headroom.evidence.scrub import scrub_tree, write_scrubbed
-from headroom.evidence.snapshot import Snapshot, parse_snapshot
+from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.reading.safe_pickle import load_plain
+from headroom.evidence.reading.scrub import scrub_tree, write_scrubbed
+from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot
 from headroom.snapshots.limits import Limits
 from headroom.snapshots.request import ReadAnswer, ReadRequest, pack_message, unpack_message
 

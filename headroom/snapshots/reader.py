@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headroom.errors import SnapshotError
-from headroom.evidence.account import DeviceFacts
+from headroom.evidence.account.account import DeviceFacts
+from headroom.evidence.account.names import NameWalk
 from headroom.evidence.analysis_model import Analysis
-from headroom.evidence.names import NameWalk
 from headroom.snapshots.limits import MAX_FILE_BYTES, limits_for
 from headroom.snapshots.request import ReadAnswer, ReadRequest, pack_message, unpack_message
 from headroom.units import format_bytes

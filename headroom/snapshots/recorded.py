@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from headroom.agents.text import source_text
-from headroom.evidence.account import DeviceFacts
+from headroom.evidence.account.account import DeviceFacts
+from headroom.evidence.account.names import NameWalk, StorageName
 from headroom.evidence.model import Category, Holder
-from headroom.evidence.names import NameWalk, StorageName
 from headroom.evidence.text import NAME_LIMIT, PATH_LIMIT, clean_text
 from headroom.records.names import Storage, read_names
 from headroom.records.run import RunRecord

@@ -5,9 +5,9 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from headroom.evidence.account import DeviceFacts
+from headroom.evidence.account.account import DeviceFacts
+from headroom.evidence.account.names import NameWalk
 from headroom.evidence.analysis_model import Analysis
-from headroom.evidence.names import NameWalk
 from headroom.snapshots.limits import Limits
 
 Task = Literal["analyse", "scrub"]
@@ -44,8 +44,8 @@ _OURS: Final = frozenset(
     {
         "headroom.evidence.model",
         "headroom.evidence.analysis_model",
-        "headroom.evidence.account",
-        "headroom.evidence.names",
+        "headroom.evidence.account.account",
+        "headroom.evidence.account.names",
         "headroom.snapshots.request",
         "headroom.snapshots.limits",
     }

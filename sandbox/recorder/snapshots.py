@@ -69,8 +69,7 @@ def _in_engine(holder: "dict[str, Any]") -> bool:
     Where a checkpoint computes again inside of a backward pass (`use_reentrant=True`), the pass over that part is
     started by Python on the device's thread, so its stack is the checkpoint's and says nothing of the node.
     """
-    frames = holder.get("frames") or ()
-    return bool(frames) and frames[0]["name"] == ENGINE_CALL
+    return any(frame["name"] == ENGINE_CALL for frame in (holder.get("frames") or [])[:1])
 
 
 class _Owners:

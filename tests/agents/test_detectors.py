@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from headroom.agents.detectors import detect
-from headroom.evidence.account import DeviceFacts
-from headroom.evidence.analysis import analyse
+from headroom.evidence.account.account import DeviceFacts
 from headroom.evidence.analysis_model import DeviceAnalysis
-from headroom.evidence.safe_pickle import read_snapshot_file
-from headroom.evidence.snapshot import parse_snapshot
+from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
+from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.units import GIB, MIB
 from tests.evidence.reference_allocator import Allocator
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from headroom.agents.foreign import infer_call_sites, outermost_call
-from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import DeviceAnalysis
+from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import Frame, StackId, StackUse
-from headroom.evidence.safe_pickle import read_snapshot_file
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
 
 MODULE = "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py"
 CALL = Frame(filename=MODULE, line=1787, name="_call_impl")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from headroom.evidence.account import Account, account_for
-from headroom.evidence.names import NameWalk
-from headroom.evidence.snapshot import parse_snapshot
+from headroom.evidence.account.account import Account, account_for
+from headroom.evidence.account.names import NameWalk
+from headroom.evidence.reading.snapshot import parse_snapshot
 from tests.evidence.programs import LINEAR, MAIN, SITE, WRAPPER, stack
 from tests.evidence.reference_allocator import MIB, Allocator, Piece
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headroom.evidence.history import Action
-from headroom.evidence.ledger import build_ledger
-from headroom.evidence.safe_pickle import read_snapshot_file
+from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.reading.history import Action
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headroom.evidence.model import Frame, Holder, LiveBlock, StackId, StackUse
+from headroom.evidence.reading.stacks import display_frames
 from headroom.evidence.source import source_windows
-from headroom.evidence.stacks import display_frames
 from headroom.evidence.text import clean_line, clean_text
 from headroom.report.page.limits import Cutter
 from headroom.report.page.names import Names

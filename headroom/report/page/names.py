@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from headroom.evidence.model import Frame, Ledger, StackUse
-from headroom.evidence.stacks import BACKWARD_PREFIX, display_frames
+from headroom.evidence.reading.stacks import BACKWARD_PREFIX, display_frames
 
 _PACKAGES: Final = ("/site-packages/", "/dist-packages/")
 # The largest stacks show where the program lies.

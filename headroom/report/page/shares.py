@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headroom.evidence.analysis_model import Composition, Layer, Share
-from headroom.evidence.composition import NO_MODULE
-from headroom.evidence.timeline import REST
+from headroom.evidence.explain.composition import NO_MODULE
+from headroom.evidence.explain.timeline import REST
 from headroom.report.page.limits import Cutter
 from headroom.report.page.reading import REASONS
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from headroom.evidence.analysis_model import DeviceAnalysis, Layer, Span, Timeline
+from headroom.evidence.explain.timeline import REST
 from headroom.evidence.model import StackId
-from headroom.evidence.timeline import REST
 from headroom.report.page.limits import Cutter
 from headroom.report.page.names import StackName
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headroom.evidence.analysis_model import DeviceAnalysis, FreeKey, HotPath
+from headroom.evidence.explain.timeline import INFERRED
 from headroom.evidence.model import (
     BalanceSheet,
     Growth,
@@ -14,7 +15,6 @@ from headroom.evidence.model import (
     StackId,
     StackUse,
 )
-from headroom.evidence.timeline import INFERRED
 from headroom.report.page.details import Details, details_of
 from headroom.report.page.limits import Cutter
 from headroom.report.page.names import Names, StackName

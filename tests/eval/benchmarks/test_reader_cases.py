@@ -14,8 +14,8 @@ from headroom.eval.benchmarks.readers.cases import (
     window_peaks,
     write_snapshot,
 )
-from headroom.evidence.replay import replay_device
-from headroom.evidence.safe_pickle import read_snapshot_file
+from headroom.evidence.account.replay import replay_device
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from tests.headroom.cli.test_bad_input import check
 
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
-    "of which 1.50 GiB is free. Including non-PyTorch memory, this process has 77.65 GiB memory in use. Of the allocated "
-    "memory 70.25 GiB is allocated by PyTorch, and 6.75 GiB is reserved by PyTorch but unallocated."
+    "of which 1.50 GiB is free. Including non-PyTorch memory, this process has 77.65 GiB memory in use. Of the "
+    "allocated memory 70.25 GiB is allocated by PyTorch, and 6.75 GiB is reserved by PyTorch but unallocated."
 )
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from headroom.cli import output
 from headroom.cli import pack as command
 from headroom.errors import HeadroomError
-from headroom.evidence.tokens import ESTIMATE
+from headroom.evidence.pack.tokens import ESTIMATE
 
 
 @pytest.fixture

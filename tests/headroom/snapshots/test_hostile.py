@@ -15,8 +15,8 @@ from headroom.errors import SnapshotError
 from headroom.snapshots.files import plain_file
 from headroom.snapshots.reader import read_analysis
 from headroom.units import GIB, MIB
+from tests.evidence.reading.test_safe_pickle import BOMBS, PROTO, REFUSED, TRACE
 from tests.evidence.reference_allocator import Allocator
-from tests.evidence.test_safe_pickle import BOMBS, PROTO, REFUSED, TRACE
 
 MOST_SECONDS = 5.0
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import Analysis
+from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import Frame
-from headroom.evidence.snapshot import parse_snapshot
+from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.snapshots.sources import find_sources, misfits
 from headroom.units import MIB
 from tests.evidence.reference_allocator import Allocator

@@ -76,7 +76,10 @@ def test_frames_are_cleaned_and_owners_filled_in(root, torch_python):
         [marker("AddmmBackward0"), site(4)],
         [marker("AddmmBackward0"), site(4)],
         [],
-        [marker("MulBackward0"), site(4)],  # of the node, not of the checkpoint that called the engine
+        [
+            marker("MulBackward0"),
+            site(4),
+        ],  # of the node, not of the checkpoint that called the engine
         [marker("MmBackward0"), site(7)],
     ]
     assert block == [marker("AccumulateGrad"), site(5)]

@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from headroom.evidence.ledger import build_ledger
-from headroom.evidence.pack import build_pack
-from headroom.evidence.safe_pickle import read_snapshot_file
+from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.pack.build import build_pack
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
 
 snapshot = read_snapshot_file(Path(sys.argv[1]))
 if sys.argv[2] == "--peaks":

@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import (
     Analysis,
     DeviceAnalysis,
@@ -14,6 +13,7 @@ from headroom.evidence.analysis_model import (
     Span,
     UpdatePeak,
 )
+from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import (
     Frame,
     Growth,
@@ -24,7 +24,7 @@ from headroom.evidence.model import (
     StackUse,
     Tick,
 )
-from headroom.evidence.safe_pickle import read_snapshot_file
+from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.records.diagnosis import Candidate, Cause
 from headroom.records.patch import Edit, Patch
 

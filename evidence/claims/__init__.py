@@ -1,0 +1,1 @@
+"""Claims about a peak: `subjects` finds what they are about, `check` recomputes what they say."""

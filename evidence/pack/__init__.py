@@ -1,0 +1,1 @@
+"""The evidence pack: `build` writes it, `plan` chooses what fits, `tokens` counts; the rest writes one section each."""

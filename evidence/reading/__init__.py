@@ -1,0 +1,1 @@
+"""A snapshot file from anybody into checked columns: `safe_pickle` loads it, `snapshot` and `columns` give it types."""
