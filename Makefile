@@ -32,7 +32,7 @@ check: setup
 	.venv/bin/lint-imports --no-logo
 
 test: check
-	.venv/bin/pytest $(PYTEST)
+	.venv/bin/pytest --numprocesses auto --maxprocesses 8 $(PYTEST)
 
 clean:
 	rm -rf .venv .venv-torch .headroom build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

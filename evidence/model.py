@@ -225,8 +225,8 @@ class Ledger:
     recorded window. `pending_bytes` were freed by the program at the peak but are still held for another stream: they
     are beside the peak, not in it. `uncertain_bytes` is by how much the peak may be higher than counted, because
     blocks older than the recording were freed in it. `contradictions` counts what cannot be true in the history;
-    unless it is 0 nothing here holds to the byte. `balance` is at the peak, `failure_balance` at the failing request,
-    the one moment at which the file says what the device had free.
+    unless it is 0 nothing here holds to the byte. `balance` is at
+    the peak, `end_balance` at the end of the history, `failure_balance` at the failing request.
     """
 
     device: int
@@ -248,6 +248,7 @@ class Ledger:
     peaks: Quantities | None = None
     live: Quantities | None = None
     balance: BalanceSheet | None = None
+    end_balance: BalanceSheet | None = None
     failure_balance: BalanceSheet | None = None
     pools: tuple[PoolAccount, ...] = ()
     window: Window | None = None

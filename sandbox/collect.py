@@ -78,6 +78,7 @@ def collect(request: RunRequest, ended: Exit, around: Surroundings) -> RunRecord
         peak_allocated_bytes=peak_bytes,
         peak_reserved_bytes=seen.peak.reserved_bytes if seen.peak else None,
         peak_is_lower_bound=is_lower_bound,
+        non_torch_bytes=_non_torch(seen),
         oom=seen.oom,
         updates=updates[-1].index if updates else 0,
         stopped_after_updates=bool(end and end.stopped_after_updates),
@@ -150,6 +151,14 @@ def _peak(seen: Seen, outcome: Outcome) -> tuple[int | None, bool]:
     if outcome == "oom" and seen.oom is not None:
         return max(measured, seen.oom.live_bytes + seen.oom.requested_bytes), True
     return measured, outcome in ("killed", "timeout", "failed")
+
+
+def _non_torch(seen: Seen) -> int | None:
+    """What the device held beside the allocator's segments at the end."""
+    told = seen.last(ev.DeviceMemory)
+    if told is None:
+        return None
+    return max(0, told.total_bytes - told.free_bytes - told.reserved_bytes)
 
 
 def _entry_hash(request: RunRequest) -> dict[str, str]:

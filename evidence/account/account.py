@@ -14,11 +14,12 @@ from headroom.evidence.reading.snapshot import Snapshot
 class DeviceFacts:
     """What is known of a device from outside the snapshot.
 
-    `total_bytes` is the device's own size. `ring_full` says whether the history's ring had wrapped before the dump.
-    Both are None where nobody tells.
+    `total_bytes` is the device's own size, `non_torch_bytes` what was held beside the allocator when the program ended.
+    `ring_full` says whether the history's ring had wrapped before the dump. Each is None where nobody tells.
     """
 
     total_bytes: int | None = None
+    non_torch_bytes: int | None = None
     ring_full: bool | None = None
 
 

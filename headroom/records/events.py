@@ -78,6 +78,16 @@ class Peak(_Event):
     reserved_bytes: int
 
 
+class DeviceMemory(_Event):
+    """What the driver says of the device at the end, and what the allocator holds of it."""
+
+    kind: Literal["device_memory"]
+    device: int
+    free_bytes: int
+    total_bytes: int
+    reserved_bytes: int
+
+
 class Oom(_Event):
     """The out-of-memory observer was called."""
 
@@ -177,6 +187,7 @@ Event = Annotated[
     | Parameters
     | Update
     | Peak
+    | DeviceMemory
     | Oom
     | Snapshot
     | NamesWalked

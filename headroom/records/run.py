@@ -187,6 +187,11 @@ class RunRecord(Record):
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     peak_is_lower_bound: bool = False
+    non_torch_bytes: int | None = Field(
+        None,
+        description="of the device, when the program ended, beside the allocator's segments: CUDA context, other "
+        "libraries, other processes",
+    )
     oom: OomInfo | None = None
     updates: int = 0
     stopped_after_updates: bool = False

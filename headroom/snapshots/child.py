@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from headroom.errors import SnapshotError
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.reading.safe_pickle import load_plain
 from headroom.evidence.reading.scrub import scrub_tree, write_scrubbed
 from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot

@@ -63,6 +63,7 @@ def device_facts(record: RunRecord) -> DeviceFacts:
     info = record.device_info
     return DeviceFacts(
         total_bytes=info.total_memory_bytes if info is not None else None,
+        non_torch_bytes=record.non_torch_bytes,
         ring_full=None if record.snapshot_complete is None else not record.snapshot_complete,
     )
 

@@ -128,12 +128,31 @@ class Memory:
     def finish(self, *, oom: bool) -> None:
         """Write the final peaks, and the snapshot unless the one at the failure is what matters."""
         self.write_peak()
+        if self.initialised and self._kind == "cuda":
+            self._lines.guarded(self._write_device)()
         if self._config.trace and self.initialised and not (oom and self._dumped_oom):
             if self._attribution is not None:
                 self._attribution.labels.clear()
             self.dump("end")
             if self._names is not None:
                 self._names.walk("end")
+
+    def _write_device(self) -> None:
+        """What the driver says is free: with the allocator's reserved bytes it tells what is not torch's.
+
+        Of the current device: asking about another would make a context on it.
+        """
+        cuda = self._torch.cuda
+        device = cuda.current_device()
+        free, total = cuda.mem_get_info(device)
+        stats = self._torch._C._cuda_memoryStats(device)
+        self._lines.write(
+            "device_memory",
+            device=device,
+            free_bytes=free,
+            total_bytes=total,
+            reserved_bytes=stats["reserved_bytes"]["all"]["current"],
+        )
 
     def dump(self, reason: str) -> None:
         """Write the allocator's snapshot, with the paths that the user knows."""

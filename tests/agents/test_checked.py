@@ -7,7 +7,7 @@ import pytest
 from headroom.agents.checked import check_diagnosis
 from headroom.agents.detectors import detect
 from headroom.agents.protocol import Evidence
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.records.diagnosis import Cause, Diagnosis
 

@@ -6,8 +6,8 @@ import pytest
 
 from headroom.agents.detectors import detect
 from headroom.evidence.account.account import DeviceFacts
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import DeviceAnalysis
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.units import GIB, MIB

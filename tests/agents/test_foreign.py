@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from headroom.agents.foreign import infer_call_sites, outermost_call
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import DeviceAnalysis
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import Frame, StackId, StackUse
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 

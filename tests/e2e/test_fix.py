@@ -1,5 +1,6 @@
 """`headroom fix` end to end on the virtual GPU."""
 
+import contextlib
 import json
 import os
 import signal
@@ -170,9 +171,13 @@ def test_ctrl_c_leaves_the_journal_and_no_child(project, environment, torch_pyth
 
 def wait_for_program(pid: int) -> psutil.Process:
     """The program's own process, once it has got as far as using the device."""
+    words: list[str] = []
     for _ in range(300):
         for child in psutil.Process(pid).children(recursive=True):
-            configs = [Path(word) for word in child.cmdline() if word.endswith("config.json")]
+            # A child that asks torch for its version may end between the two questions.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                words = child.cmdline()
+            configs = [Path(word) for word in words if word.endswith("config.json")]
             events = configs[0].with_name("events.jsonl") if configs else None
             if events is not None and events.exists() and '"kind": "device"' in events.read_text():
                 return child

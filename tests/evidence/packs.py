@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import (
     Analysis,
     DeviceAnalysis,
@@ -11,7 +11,7 @@ from headroom.evidence.analysis_model import (
     Timeline,
     UpdatePeak,
 )
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Holder, Ledger, LiveBlock
 from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot
 from tests.evidence.programs import MAIN, Program, leaking_training

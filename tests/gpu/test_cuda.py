@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.reading.history import Action
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
+from headroom.snapshots.reader import read_analysis
+from headroom.snapshots.recorded import device_facts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
@@ -143,3 +145,18 @@ def test_a_free_repeats_the_stack_of_its_allocation(record, torch_python):
         if action in (Action.ALLOC, Action.FREE_COMPLETED)
     }
     assert lines == {(Action.ALLOC, 4), (Action.FREE_COMPLETED, 4)}
+
+
+def test_what_is_not_torchs_is_measured_and_the_books_close(record, torch_python: str):
+    done = record(TRAIN, python=torch_python, purpose="trace")
+    outside = done.record.non_torch_bytes
+    assert outside is not None
+    # A CUDA context alone takes some hundred MiB.
+    assert 100 * MIB < outside < 20_000 * MIB
+    analysis = read_analysis(done.folder / "snapshot.pickle", facts=device_facts(done.record))
+    sheet = analysis.main.ledger.end_balance
+    assert sheet is not None
+    assert sheet.device_free_bytes is not None
+    assert sheet.device_free_bytes >= 0
+    total = sheet.reserved_bytes + outside + sheet.device_free_bytes
+    assert total == sheet.device_total_bytes == done.record.device_info.total_memory_bytes

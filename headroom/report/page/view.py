@@ -76,7 +76,7 @@ class DeviceView:
     free_keys: Sequence[FreeKey]
     paths: Sequence[PathRow]
     pools: Sequence[PoolAccount]
-    sheets: Sequence[tuple[str, BalanceSheet, str]]
+    sheets: Sequence[tuple[str, BalanceSheet]]
     silences: Sequence[str]
     data: dict[str, Any]
 

@@ -1,5 +1,6 @@
 """The books close to the byte, at any moment, for real captures and for random histories."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from headroom.evidence.account.account import Account, DeviceFacts, account_for
 from headroom.evidence.account.balance import balance_at, closes, pool_accounts
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.model import BalanceSheet, Ledger
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
@@ -61,8 +62,6 @@ def test_streams_have_accounts_of_their_own(captures: Path) -> None:
 
 
 def test_what_is_not_torchs_is_known_where_the_size_of_the_device_is(captures: Path) -> None:
-    from dataclasses import replace
-
     snapshot = read_snapshot_file(captures / "oom_observer.pickle")
     account = account_for(snapshot, 0, facts=DeviceFacts(total_bytes=150_000_000_000))
     pools, active = pool_accounts(account.replay, account.owners, account.replay.peak_entry)
@@ -77,6 +76,18 @@ def test_what_is_not_torchs_is_known_where_the_size_of_the_device_is(captures: P
     assert total == 150_000_000_000
     assert balance(ledger_of(captures, "full")).non_torch_bytes is None
     assert not closes(replace(sheet, cached_bytes=sheet.cached_bytes + 1))
+
+
+def test_the_end_of_a_run_of_ours_knows_what_is_not_torchs(captures: Path) -> None:
+    snapshot = read_snapshot_file(captures / "full.pickle")
+    facts = DeviceFacts(total_bytes=150_109_880_320, non_torch_bytes=600_000_000)
+    sheet = analyse(snapshot, facts=facts).main.ledger.end_balance
+    assert sheet is not None
+    assert closes(sheet)
+    assert sheet.non_torch_bytes == 600_000_000
+    assert sheet.device_free_bytes is not None
+    total = sheet.reserved_bytes + sheet.non_torch_bytes + sheet.device_free_bytes
+    assert total == sheet.device_total_bytes == 150_109_880_320
 
 
 def books(account: Account, entry: int) -> BalanceSheet:

@@ -2,7 +2,7 @@
 
 from headroom.evidence.account.account import account_for
 from headroom.evidence.account.names import NameWalk, StorageName
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.model import Category, Holder
 from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot
 from tests.evidence.reference_allocator import MIB, Allocator

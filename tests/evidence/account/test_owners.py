@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headroom.evidence.account.account import DeviceFacts
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.model import Ledger
 from headroom.evidence.reading.snapshot import parse_snapshot
 from tests.evidence.reference_allocator import MIB, Allocator

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import DeviceAnalysis
 from headroom.evidence.claims.check import check_claim, check_claims, claims_of
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.pack.build import build_pack
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.records.claims import Checked, Claim, Subject

@@ -8,7 +8,7 @@ from headroom.evidence.model import StackId
 from headroom.evidence.reading.history import Action
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.units import MIB
-from tests.evidence.account.test_ledger import NAMES
+from tests.evidence.test_ledger import NAMES
 from tests.evidence.training import ADAM, Training
 
 

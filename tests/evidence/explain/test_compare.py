@@ -2,16 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from headroom.evidence.account.ledger import build_ledger
 from headroom.evidence.analysis_model import Difference, LineChange
 from headroom.evidence.explain.compare import compare, headline
 from headroom.evidence.explain.line_map import LineMap
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Ledger
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.units import GIB, MIB
-from tests.evidence.account.test_ledger import NAMES
 from tests.evidence.programs import LINEAR, Program
+from tests.evidence.test_ledger import NAMES
 
 TRAIN = "/srv/job/train.py"
 

@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headroom.evidence.account.account import account_for
-from headroom.evidence.account.ledger import ledger_of
 from headroom.evidence.analysis_model import Composition
 from headroom.evidence.explain.composition import NO_MODULE, NO_PHASE, OLDER, compose, module_of
 from headroom.evidence.explain.course import read_course
+from headroom.evidence.ledger import ledger_of
 from headroom.evidence.model import Ledger, LiveBlock, Tick
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot
 from headroom.units import MIB
-from tests.evidence.account.test_ledger import NAMES
 from tests.evidence.account.test_replay_property import ALLOCATORS, STEPS, play
 from tests.evidence.reference_allocator import Allocator
+from tests.evidence.test_ledger import NAMES
 from tests.evidence.training import Training
 
 

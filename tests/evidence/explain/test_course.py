@@ -8,7 +8,7 @@ from headroom.evidence.account.account import Account, account_for
 from headroom.evidence.explain.course import Course, read_course
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
-from tests.evidence.account.test_ledger import NAMES
+from tests.evidence.test_ledger import NAMES
 from tests.evidence.training import FORWARD, MODULE_CALL, Training
 
 

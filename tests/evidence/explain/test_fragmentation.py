@@ -13,9 +13,9 @@ from headroom.evidence.explain.fragmentation import fragmentation_of, free_piece
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import Snapshot, parse_snapshot
 from headroom.units import MIB
-from tests.evidence.account.test_ledger import NAMES
 from tests.evidence.account.test_replay_property import ALLOCATORS, STEPS, play
 from tests.evidence.reference_allocator import Allocator
+from tests.evidence.test_ledger import NAMES
 
 
 def looked_at(snapshot: Snapshot) -> Fragmentation:

@@ -1,5 +1,5 @@
-from headroom.evidence.account.ledger import build_ledger
 from headroom.evidence.explain.growth import find_growth
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Growth, LiveBlock, StackId, Tick
 from headroom.evidence.reading.snapshot import parse_snapshot
 from tests.evidence.programs import MAIN, Program, leaking_training

@@ -5,18 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headroom.evidence.account.account import Account, account_for
-from headroom.evidence.account.ledger import ledger_of
 from headroom.evidence.analysis_model import Timeline
 from headroom.evidence.explain.course import read_course
 from headroom.evidence.explain.layers import REST
 from headroom.evidence.explain.timeline import INFERRED, timeline_of, update_peaks
+from headroom.evidence.ledger import ledger_of
 from headroom.evidence.model import StackId
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.units import MIB
-from tests.evidence.account.test_ledger import NAMES
 from tests.evidence.account.test_replay_property import ALLOCATORS, STEPS, play
 from tests.evidence.reference_allocator import Allocator
+from tests.evidence.test_ledger import NAMES
 from tests.evidence.training import Training
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.model import Ledger
 from headroom.evidence.pack.build import BUDGETS, Pack, build_pack
 from headroom.evidence.pack.groups import group_stacks

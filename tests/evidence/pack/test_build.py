@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import Analysis, DeviceAnalysis
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Ledger
 from headroom.evidence.pack.build import Pack, build_pack
 from headroom.evidence.reading.safe_pickle import read_snapshot, read_snapshot_file

@@ -1,6 +1,6 @@
 """Near-identical stacks stand together, and each of them can still be cited."""
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Frame
 from headroom.evidence.pack.build import build_pack
 from headroom.evidence.pack.groups import group_stacks, layers_merged, without_cycles

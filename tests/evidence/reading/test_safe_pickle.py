@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headroom.errors import SnapshotError
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.pack.build import build_pack
 from headroom.evidence.reading.safe_pickle import (
     PlainUnpickler,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
 from headroom.evidence.reading.safe_pickle import load_plain, read_snapshot
 from headroom.evidence.reading.scrub import scrub_tree, write_scrubbed
 from headroom.evidence.reading.snapshot import parse_snapshot

@@ -1,5 +1,5 @@
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import Analysis
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.snapshots.ranks import compare_ranks
 from headroom.units import MIB

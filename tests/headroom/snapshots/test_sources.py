@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import Analysis
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import Frame
 from headroom.evidence.reading.snapshot import parse_snapshot
 from headroom.snapshots.sources import find_sources, misfits

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.reading.history import Action
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.records.events import read_events

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.pack.build import build_pack
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 

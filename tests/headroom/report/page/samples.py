@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headroom.evidence.analysis import analyse
 from headroom.evidence.analysis_model import (
     Analysis,
     DeviceAnalysis,
@@ -13,7 +14,6 @@ from headroom.evidence.analysis_model import (
     Span,
     UpdatePeak,
 )
-from headroom.evidence.explain.analysis import analyse
 from headroom.evidence.model import (
     Frame,
     Growth,

@@ -5,13 +5,13 @@ import pytest
 
 from headroom.errors import SnapshotError
 from headroom.evidence.account.account import DeviceFacts
-from headroom.evidence.account.ledger import build_ledger
-from headroom.evidence.explain.analysis import analyse
+from headroom.evidence.analysis import analyse
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
-from tests.evidence.account.test_ledger import NAMES
 from tests.evidence.make_snapshot import Options, make_snapshot
 from tests.evidence.programs import leaking_training
+from tests.evidence.test_ledger import NAMES
 from tests.evidence.training import Training
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headroom.errors import SnapshotError
-from headroom.evidence.account.ledger import build_ledger
+from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Ledger, Tick
 from headroom.evidence.reading.safe_pickle import read_snapshot_file
 from headroom.evidence.reading.snapshot import parse_snapshot
@@ -14,7 +14,7 @@ from tests.evidence.make_snapshot import Options, make_snapshot
 from tests.evidence.programs import LINEAR, MAIN, Program, leaking_training
 from tests.evidence.reference_allocator import MIB, Allocator
 
-CAPTURES = Path(__file__).resolve().parents[2] / "recordings" / "captures"
+CAPTURES = Path(__file__).resolve().parents[1] / "recordings" / "captures"
 NAMES = sorted(path.stem for path in CAPTURES.glob("*.pickle"))
 STEP = ("/srv/job/train.py", 41, "step")
 

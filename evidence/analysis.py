@@ -6,7 +6,6 @@ from typing import Final
 
 from headroom.evidence.account.account import Account, DeviceFacts, account_for
 from headroom.evidence.account.allocator import SizeRules, size_rules
-from headroom.evidence.account.ledger import chosen_devices, ledger_of
 from headroom.evidence.account.names import NameWalk
 from headroom.evidence.analysis_model import Analysis, DeviceAnalysis
 from headroom.evidence.explain.churn import churn_of
@@ -15,6 +14,7 @@ from headroom.evidence.explain.course import read_course
 from headroom.evidence.explain.fragmentation import fragmentation_of
 from headroom.evidence.explain.growth import inferred_growth, judge_growth
 from headroom.evidence.explain.timeline import timeline_of, update_peaks
+from headroom.evidence.ledger import chosen_devices, ledger_of
 from headroom.evidence.model import Growth, Ledger, StackId
 from headroom.evidence.reading.history import NO_STACK
 from headroom.evidence.reading.safe_pickle import paused_collector

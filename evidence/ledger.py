@@ -1,6 +1,7 @@
 """The account of a device at its peak: every byte with an owner, or a stated reason why not."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headroom.errors import SnapshotError
@@ -219,6 +220,7 @@ def _ledger(
             reserved_bytes=replay.reserved_after[end],
         ),
         balance=balance,
+        end_balance=_end_balance(account, end - 1),
         failure_balance=None if failure is None else _books(account, failure.entry)[1],
         pools=pools,
         window=_window(account, blocks),
@@ -235,6 +237,16 @@ def _books(
     requested = sum(replay.lives.requested_bytes[row] for row in rows)
     total = account.facts.total_bytes
     return pools, balance_at(replay, pools, active, entry, requested, device_total_bytes=total)
+
+
+def _end_balance(account: Account, entry: int) -> BalanceSheet:
+    """The books at the end of the history, where a run of ours also knows what is not torch's."""
+    balance = _books(account, entry)[1]
+    total, outside = account.facts.total_bytes, account.facts.non_torch_bytes
+    if balance.non_torch_bytes is not None or total is None or outside is None:
+        return balance
+    free = total - outside - balance.reserved_bytes
+    return replace(balance, non_torch_bytes=outside, device_free_bytes=free)
 
 
 def _unattributed(blocks: tuple[LiveBlock, ...]) -> dict[Missing, int]:
