@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import Final
 
 from headroom.evidence.analysis_model import DeviceAnalysis
+from headroom.evidence.explain.old_blocks import WORKSPACE_BYTES
 from headroom.evidence.model import StackId
 from headroom.records.diagnosis import Cause
 from headroom.units import MIB, format_bytes
@@ -61,6 +62,7 @@ def _kept(device: DeviceAnalysis, growing: set[str]) -> list[Cause]:
             block.stack is not None
             and block.stack not in growing
             and block.category in ("activation", "evaluation")
+            and block.requested_bytes not in WORKSPACE_BYTES
             and block.lifetime in ("persistent", "several updates")
         ):
             kept[block.stack] += block.allocated_bytes

@@ -224,6 +224,7 @@ def _ledger(
         failure_balance=None if failure is None else _books(account, failure.entry)[1],
         pools=pools,
         window=_window(account, blocks),
+        cap_bytes=account.facts.cap_bytes,
     )
 
 

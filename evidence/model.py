@@ -252,6 +252,7 @@ class Ledger:
     failure_balance: BalanceSheet | None = None
     pools: tuple[PoolAccount, ...] = ()
     window: Window | None = None
+    cap_bytes: int | None = None
 
     @property
     def demand_bytes(self) -> int:

@@ -12,15 +12,18 @@ from headroom.evidence.reading.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """What is known of a device from outside the snapshot.
+    """What is known of one device, `device`, from outside the snapshot.
 
     `total_bytes` is the device's own size, `non_torch_bytes` what was held beside the allocator when the program ended.
-    `ring_full` says whether the history's ring had wrapped before the dump. Each is None where nobody tells.
+    `ring_full` says whether the history's ring had wrapped before the dump. `cap_bytes` is a cap that
+    Headroom itself set. Each is None where nobody tells.
     """
 
+    device: int = 0
     total_bytes: int | None = None
     non_torch_bytes: int | None = None
     ring_full: bool | None = None
+    cap_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ def account_for(
     Raises:
         SnapshotError: The sizes add up to more than 64 bits hold.
     """
-    facts = DeviceFacts() if facts is None else facts
+    if facts is None or facts.device != device:
+        facts = DeviceFacts(device=device)
     replay = replay_device(snapshot, device)
     return Account(
         replay=replay,

@@ -34,7 +34,10 @@ class NameWalk:
 
 
 def match_names(replay: Replay, walks: Sequence[NameWalk]) -> dict[int, StorageName]:
-    """Names by row of `replay.lives`; a later walk that names the same life does not change its name."""
+    """Names by row of `replay.lives`.
+
+    The last walk that names a life names it: what a variable held at an earlier one may since be held by a list.
+    """
     wanted = {
         storage.address
         for walk in walks
@@ -43,19 +46,25 @@ def match_names(replay: Replay, walks: Sequence[NameWalk]) -> dict[int, StorageN
     }
     if not wanted:
         return {}
+    lives = replay.lives
     rows_at: dict[int, list[int]] = defaultdict(list)
-    for row, address in enumerate(replay.lives.address):
+    for row, address in enumerate(lives.address):
         if address in wanted:
             rows_at[address].append(row)
+    for rows in rows_at.values():
+        rows.sort(key=lives.born.__getitem__)
     names: dict[int, StorageName] = {}
     for walk in walks:
         entry = _entry_at(replay, walk.time_us)
         for storage in walk.storages:
-            if storage.device != replay.device:
+            rows = rows_at.get(storage.address, []) if storage.device == replay.device else []
+            # Lives at one address follow one another: the last that was born by then, if it still lived.
+            place = bisect_right(rows, entry, key=lives.born.__getitem__) - 1
+            if place < 0 or entry >= lives.freed[rows[place]]:
                 continue
-            for row in rows_at.get(storage.address, ()):
-                if replay.lives.born[row] <= entry < replay.lives.freed[row]:
-                    names.setdefault(row, storage)
+            # A storage that is larger than the block is another one: the clocks disagree.
+            if storage.size_bytes <= lives.allocated_bytes[rows[place]]:
+                names[rows[place]] = storage
     return names
 
 

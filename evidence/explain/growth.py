@@ -105,7 +105,9 @@ def judge_growth(
     """Judge growth by the whole history, since the peak may be long before its end.
 
     Updates that are alike peak alike, and the first of them is the peak. What piled up until then either goes on piling
-    up until the failure, or the end of the history, or came to rest. What is freed by then is left as it was.
+    up until the failure, or the end of the history, or came to rest. What is freed by then was a leak only if it was
+    freed as the program ended; where ticks went by after it was freed, it rises and falls (the micro-batches of an
+    update, the predictions of an evaluation).
 
     Args:
         growth: What piles up at the peak.
@@ -121,16 +123,28 @@ def judge_growth(
     wanted = {one.stack for one in found}
     numbers = {number: stack for number, stack in stack_ids.items() if stack in wanted}
     born: dict[StackId, set[Tick]] = defaultdict(set)
+    peak = account.replay.peak_entry
+    let_go: dict[StackId, int] = {}
     for number, birth, freed in zip(account.owners.stacks, lives.born, lives.freed, strict=True):
-        if number in numbers and 0 <= birth <= moment < freed:
-            born[numbers[number]].add(ticks.at(birth))
+        if number not in numbers or birth < 0:
+            continue
+        stack = numbers[number]
+        if birth <= moment < freed:
+            born[stack].add(ticks.at(birth))
+        elif birth <= peak < freed:
+            let_go[stack] = max(let_go.get(stack, 0), freed)
     counts = dict(_KINDS)
     judged: list[Growth] = []
     for one in found:
         count_of = counts[one.kind]
         survivors = {count_of(tick) for tick in born[one.stack]}
         enough = len(survivors) >= MIN_TICKS
-        leak = _still_grows(survivors, count_of(ticks.at(moment))) if enough else one.leak
+        newest = count_of(ticks.at(moment))
+        if enough:
+            leak = _still_grows(survivors, newest)
+        else:
+            freed_at = count_of(ticks.at(let_go.get(one.stack, moment)))
+            leak = one.leak and newest - freed_at < MIN_TICKS
         judged.append(replace(one, leak=leak))
     return tuple(judged)
 

@@ -167,6 +167,11 @@ def _under(filename: str, roots: tuple[str, ...]) -> bool:
     return False
 
 
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to torch, to an installed package or to the standard library."""
+    return _LIBRARY.search("/" + filename.replace("\\", "/")) is not None
+
+
 @lru_cache(maxsize=_CACHED)
 def _is_user_file(filename: str) -> bool:
     path = filename.replace("\\", "/")

@@ -1,6 +1,7 @@
 """`headroom analyze`: explain a saved snapshot, whoever made it. Nothing of the program is run."""
 
 import json as jsonlib
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,11 @@ import typer
 from headroom.cli import options as opt
 from headroom.cli.output import print_json, set_json, to_stderr, to_stdout
 from headroom.cli.snapshots import Loaded, load, load_file, load_sample, standard_input
-from headroom.errors import UserError
+from headroom.errors import SnapshotError, UserError
 from headroom.evidence.analysis_model import Difference
 from headroom.evidence.explain.compare import compare
 from headroom.evidence.explain.line_map import LineMap
-from headroom.files import write_atomically
+from headroom.files import check_output, write_atomically
 from headroom.report.analysis import print_analysis
 from headroom.report.analysis_json import document, message_document, ranks_document
 from headroom.report.page import render_page
@@ -44,6 +45,14 @@ Against = Annotated[
     str | None,
     typer.Option(metavar="OTHER", help="An earlier snapshot or run: what changed since."),
 ]
+PatchFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--patch",
+        metavar="DIFF",
+        help="With --against: the change between, to follow lines through it.",
+    ),
+]
 DeviceNumber = Annotated[
     int | None, typer.Option("--device", min=0, metavar="N", help="One device only.")
 ]
@@ -56,6 +65,7 @@ def analyze(
     source: Source = None,
     html: Html = None,
     against: Against = None,
+    patch: PatchFile = None,
     device: DeviceNumber = None,
     sample: Sample = False,
     force: Force = False,
@@ -65,6 +75,11 @@ def analyze(
     """Explain a saved snapshot: what fills the peak, why, which lines, what to change. Runs nothing."""
     set_json(json)
     _check(name, html, sample=sample, force=force)
+    if patch is not None and (against is None or not patch.is_file()):
+        raise UserError(
+            "--patch takes a diff, and goes with --against",
+            f"headroom analyze {name or 'AFTER'} --against BEFORE --patch FIX.diff",
+        )
     if sample:
         loaded = load_sample(device=device)
     elif name == STDIN:
@@ -79,7 +94,15 @@ def analyze(
     else:
         loaded = load(str(name), store=store, source=source, device=device)
     before = load(against, store=store, device=device) if against is not None else None
-    _tell(loaded, before, html=html, as_json=json)
+    _tell(
+        loaded,
+        before,
+        name=name or "",
+        sourced=source is not None,
+        patch=patch,
+        html=html,
+        as_json=json,
+    )
 
 
 def _check(name: str | None, html: Path | None, *, sample: bool, force: bool) -> None:
@@ -87,12 +110,9 @@ def _check(name: str | None, html: Path | None, *, sample: bool, force: bool) ->
         raise UserError("no snapshot is named", "headroom analyze --sample")
     if name is not None and sample:
         raise UserError("--sample takes no snapshot beside it", "headroom analyze --sample")
-    if html is not None and html.exists() and not force:
-        raise UserError(
-            f"{html} exists already", f"headroom analyze {name or '--sample'} --html {html} --force"
-        )
-    if html is not None and not html.resolve().parent.is_dir():
-        raise UserError(f"{html.parent} is not a folder", f"mkdir -p {html.parent}")
+    if html is not None:
+        command = f"headroom analyze {shlex.quote(name or '--sample')} --html"
+        check_output(html, command, inputs=[Path(name)] if name else [], force=force)
 
 
 def drafts_of(loaded: Loaded) -> tuple[Draft, ...]:
@@ -107,11 +127,14 @@ def drafts_of(loaded: Loaded) -> tuple[Draft, ...]:
     )
 
 
-def difference_of(loaded: Loaded, before: Loaded | None) -> Difference | None:
+def difference_of(loaded: Loaded, before: Loaded | None, patch: Path | None) -> Difference | None:
     """What changed since the other snapshot, line by line; lines that only moved are the same lines."""
     if before is None:
         return None
-    line_map = LineMap.from_texts(before.sources.texts, loaded.sources.texts)
+    if patch is not None:
+        line_map = LineMap.from_diff(patch.read_text(encoding="utf-8", errors="replace"))
+    else:
+        line_map = LineMap.from_texts(before.sources.texts, loaded.sources.texts)
     return compare(
         before.analysis.main.ledger,
         loaded.analysis.main.ledger,
@@ -120,12 +143,21 @@ def difference_of(loaded: Loaded, before: Loaded | None) -> Difference | None:
     )
 
 
-def _tell(loaded: Loaded, before: Loaded | None, *, html: Path | None, as_json: bool) -> None:
+def _tell(
+    loaded: Loaded,
+    before: Loaded | None = None,
+    *,
+    name: str = "",
+    sourced: bool = False,
+    patch: Path | None = None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     drafts = drafts_of(loaded)
-    difference = difference_of(loaded, before)
+    difference = difference_of(loaded, before, patch)
     causes = [draft.cause for draft in drafts]
     candidates = [draft.candidate for draft in drafts if draft.candidate is not None]
-    command = _next_command(loaded)
+    command = _next_command(loaded, name, sourced=sourced)
     if html is not None:
         page = render_page(
             loaded.analysis,
@@ -160,12 +192,20 @@ def _tell(loaded: Loaded, before: Loaded | None, *, html: Path | None, as_json: 
         to_stderr().print(plain(f"headroom: wrote {html}", "dim"), soft_wrap=True)
 
 
-def _next_command(loaded: Loaded) -> str:
+def _next_command(loaded: Loaded, name: str, *, sourced: bool) -> str:
+    """What to type next, such that it can be typed as it stands."""
     record = loaded.record
     if record is None:
-        return "" if loaded.sources.texts else f"headroom analyze {loaded.title} --source DIR"
-    kind = "-m " if record.program.kind == "module" else ""
-    return " ".join(("headroom fix", kind + record.program.typed, *record.program.args))
+        plain_file = name and name != STDIN and not (loaded.sources.texts or sourced)
+        return f"headroom analyze {shlex.quote(name)} --source DIR" if plain_file else ""
+    words = ["headroom", "fix"]
+    info = record.device_info
+    if info is not None and info.kind == "virtual":
+        words += ["--device", "virtual"]
+    if info is not None and info.capacity_bytes < info.total_memory_bytes:
+        words += ["--capacity", str(info.capacity_bytes)]
+    words += ["-m"] if record.program.kind == "module" else []
+    return shlex.join([*words, record.program.typed, *record.program.args])
 
 
 def _tell_message(text: str, *, as_json: bool) -> None:
@@ -182,9 +222,15 @@ def _tell_message(text: str, *, as_json: bool) -> None:
 
 
 def _ranks(folder: Path, *, source: Path | None, html: Path | None, as_json: bool) -> None:
-    loaded = {
-        file.rank: load_file(file.path, source=source, device=None) for file in rank_files(folder)
-    }
+    loaded: dict[int, Loaded] = {}
+    for file in rank_files(folder):
+        try:
+            loaded[file.rank] = load_file(file.path, source=source, device=None)
+        except SnapshotError as error:
+            said = f"headroom: rank {file.rank} ({file.path.name}) is left out: {error.message}"
+            to_stderr().print(plain(said), soft_wrap=True)
+    if not loaded:
+        raise UserError(f"no file in {folder} can be read as a snapshot", "headroom analyze FILE")
     rows = compare_ranks({rank: (one.title, one.analysis) for rank, one in loaded.items()})
     # The rank that needs a closer look: the one that is furthest off, else the one with the highest peak.
     chosen = max(
@@ -196,4 +242,4 @@ def _ranks(folder: Path, *, source: Path | None, html: Path | None, as_json: boo
         print_json(jsonlib.dumps(ranks_document(rows, chosen.rank, detail), indent=2))
         return
     print_ranks(to_stdout(), rows)
-    _tell(loaded[chosen.rank], None, html=html, as_json=False)
+    _tell(loaded[chosen.rank], html=html, as_json=False)

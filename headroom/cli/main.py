@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -70,6 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; never show a traceback of ours for something the user can understand."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     runs_program = words[0] == "run"
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal of another encoding gets a question mark for what it cannot show, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_in_order)
     try:

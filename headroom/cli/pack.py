@@ -14,7 +14,7 @@ from headroom.cli.snapshots import Loaded, load, load_sample
 from headroom.errors import UserError
 from headroom.evidence.pack.build import BUDGETS, LEAST_TOKENS, MOST_TOKENS, Pack, build_pack
 from headroom.evidence.pack.tables import best_counter
-from headroom.files import write_atomically
+from headroom.files import check_output, write_atomically
 from headroom.report.text import plain
 
 
@@ -79,7 +79,7 @@ def pack(
     if sample and name is not None:
         raise UserError("--sample takes no snapshot beside it", "headroom pack --sample")
     if out is not None:
-        _check_place(out, again, force=force)
+        check_output(out, f"{again} --out", inputs=[Path(name)] if name else [], force=force)
     written = _build(
         load_sample(device=device)
         if sample
@@ -109,15 +109,6 @@ def _build(loaded: Loaded, tokens: int | None, detail: Size) -> Pack:
         budget_tokens=BUDGETS[detail.value] if tokens is None else tokens,
         counter=best_counter(),
     )
-
-
-def _check_place(out: Path, again: str, *, force: bool) -> None:
-    if out.is_dir():
-        raise UserError(f"{out} is a folder", f"{again} --out {out / 'pack.md'}")
-    if out.exists() and not force:
-        raise UserError(f"{out} exists already", f"{again} --out {out} --force")
-    if not out.resolve().parent.is_dir():
-        raise UserError(f"{out.parent} is not a folder", f"mkdir -p {out.parent}")
 
 
 def _as_json(written: Pack, out: Path | None) -> dict[str, Any]:

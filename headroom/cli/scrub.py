@@ -7,6 +7,7 @@ import typer
 
 from headroom.cli.output import set_json, to_stderr
 from headroom.errors import UserError
+from headroom.files import check_output
 from headroom.report.text import plain
 from headroom.snapshots.files import plain_file
 from headroom.snapshots.reader import scrub_file
@@ -29,8 +30,7 @@ def scrub(snapshot: Snapshot, out: Out = None, force: Force = False) -> None:
         raise UserError(f"{snapshot} is no file", "headroom scrub snapshot.pickle")
     stem = snapshot.name.split(".", 1)[0]
     target = snapshot.with_name(f"{stem}.scrubbed.pickle.gz") if out is None else out
-    if target.exists() and not force:
-        raise UserError(f"{target} exists already", f"headroom scrub {snapshot} {target} --force")
+    check_output(target, f"headroom scrub {snapshot}", inputs=[snapshot], force=force)
     with plain_file(snapshot) as file:
         written = scrub_file(file, target)
     to_stderr().print(

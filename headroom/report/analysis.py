@@ -18,6 +18,7 @@ from headroom.report.page.names import Names
 from headroom.report.page.places import Place, never_freed, percent, places
 from headroom.report.page.reading import (
     REASONS,
+    failing_line,
     fragmentation_matters,
     fragmentation_text,
     refused_with_room,
@@ -149,6 +150,7 @@ def _what(place: Place) -> str:
 def _whys(main: DeviceAnalysis, names: Names) -> list[str]:
     """A limit of the process first, then growth, who keeps what, and how long it lives."""
     return [
+        failing_line(main.ledger, names),
         refused_with_room(main.ledger),
         *_growths(main, names),
         never_freed(main, names),

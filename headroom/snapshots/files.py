@@ -4,6 +4,7 @@ import gzip
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,9 @@ def plain_file(path: Path) -> Iterator[Path]:
 
 
 def _compression(path: Path) -> bytes | None:
+    # A pipe or a device would be waited for; standard input is asked for by its own name.
+    if path.exists() and not path.is_file():
+        raise SnapshotError(f"{path} is not a regular file.")
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -72,7 +76,7 @@ def _unpack(path: Path, kind: bytes, target: Path) -> None:
                 decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
                 with decompressor.stream_reader(packed) as stream:
                     _copy(stream.read, out, limit, path)
-    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise SnapshotError(f"{path} is damaged: its compressed data cannot be read.") from error
 
 

@@ -68,10 +68,11 @@ class OomMessage:
 
     @property
     def elsewhere_bytes(self) -> int | None:
-        """What neither torch holds nor is free: other processes, the CUDA context, other libraries."""
-        if self.total_bytes is None or self.free_bytes is None or self.reserved_bytes is None:
+        """What is neither free nor this process's, where the message tells that, or else neither free nor torch's."""
+        own = self.process_bytes if self.process_bytes is not None else self.reserved_bytes
+        if self.total_bytes is None or self.free_bytes is None or own is None:
             return None
-        return max(0, self.total_bytes - self.free_bytes - self.reserved_bytes)
+        return max(0, self.total_bytes - self.free_bytes - own)
 
 
 def read_oom_message(text: str) -> OomMessage | None:
@@ -138,8 +139,8 @@ def what_it_says(message: OomMessage) -> tuple[str, ...]:
             )
     if elsewhere is not None and live is not None and elsewhere > max(live, 1) // 2:
         said.append(
-            f"{shown(elsewhere)} of the device are held outside this program's tensors: another process, or a "
-            "library's own memory; look at nvidia-smi first."
+            f"{shown(elsewhere)} of the device are held outside this program's tensors: by another process, most "
+            "likely; look at nvidia-smi first."
         )
     if message.limit_bytes is not None:
         said.append(f"The process was limited to {shown(message.limit_bytes)} of the device.")

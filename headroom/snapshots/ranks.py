@@ -77,7 +77,8 @@ def _most_unusual(
 ) -> tuple[Frame | None, int]:
     best: tuple[Frame | None, int] = (None, 0)
     others = [lines for number, lines in by_line.items() if number != rank]
-    for frame in set().union(*by_line.values()):
+    frames = set().union(*by_line.values())
+    for frame in sorted(frames, key=lambda one: (one.filename, one.line, one.name)):
         own = by_line[rank].get(frame, 0)
         usual = int(median(lines.get(frame, 0) for lines in others)) if others else own
         if abs(own - usual) > abs(best[1]):

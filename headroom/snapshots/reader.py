@@ -41,9 +41,10 @@ def read_analysis(
     Raises:
         SnapshotError: It is no snapshot, or takes more than a snapshot of its size may take.
     """
+    names = sum(len(walk.storages) for walk in walks)
     request = ReadRequest(
         path=str(path.resolve()),
-        limits=limits_for(_size(path)),
+        limits=limits_for(_size(path), names),
         device=device,
         roots=roots,
         walks=tuple(walks),

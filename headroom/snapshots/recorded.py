@@ -8,9 +8,10 @@ from headroom.agents.text import source_text
 from headroom.evidence.account.account import DeviceFacts
 from headroom.evidence.account.names import NameWalk, StorageName
 from headroom.evidence.model import Category, Holder
+from headroom.evidence.reading.stacks import is_library
 from headroom.evidence.text import NAME_LIMIT, PATH_LIMIT, clean_text
 from headroom.records.names import Storage, read_names
-from headroom.records.run import RunRecord
+from headroom.records.run import DeviceInfo, RunRecord
 from headroom.units import format_bytes
 
 # What only an autograd graph saves is an activation.
@@ -40,6 +41,11 @@ def read_walks(record: RunRecord, folder: Path) -> tuple[NameWalk, ...]:
 
 def _storage(found: Storage) -> StorageName:
     holder = found.holder
+    # A name that no line of the program says is no help: an unnamed container, or a variable inside a library.
+    if holder is not None and (
+        not holder.file or not holder.line or holder.name.startswith("<") or is_library(holder.file)
+    ):
+        holder = None
     return StorageName(
         device=found.device,
         address=found.address,
@@ -58,12 +64,19 @@ def _storage(found: Storage) -> StorageName:
     )
 
 
+def _cap(info: DeviceInfo | None) -> int | None:
+    if info is None or info.capacity_bytes >= info.total_memory_bytes:
+        return None
+    return info.capacity_bytes
+
+
 def device_facts(record: RunRecord) -> DeviceFacts:
     """What a run's record says of its device."""
     info = record.device_info
     return DeviceFacts(
         total_bytes=info.total_memory_bytes if info is not None else None,
         non_torch_bytes=record.non_torch_bytes,
+        cap_bytes=_cap(info),
         ring_full=None if record.snapshot_complete is None else not record.snapshot_complete,
     )
 

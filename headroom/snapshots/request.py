@@ -1,5 +1,6 @@
 """What the child is asked to do, and what it answers: plain dataclasses, pickled over a pipe of ours."""
 
+import dataclasses
 import io
 import pickle
 from dataclasses import dataclass
@@ -54,9 +55,11 @@ _OURS: Final = frozenset(
 
 class _OwnUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        # Frozen dataclasses with slots restore themselves by a function of the standard library.
-        if module in _OURS or (module, name) == ("dataclasses", "_dataclass_setstate"):
-            return super().find_class(module, name)
+        # A dotted name would walk from one of our modules to whatever it imports.
+        if module in _OURS and "." not in name:
+            found = super().find_class(module, name)
+            if dataclasses.is_dataclass(found) and getattr(found, "__module__", "") == module:
+                return found
         raise pickle.UnpicklingError(f"{module}.{name} is not part of an answer")
 
 

@@ -98,7 +98,8 @@ class VirtualDevice:
         try:
             return self.allocator.malloc(requested_bytes, stream=self.stream, stack=stack)
         except OutOfMemory as refusal:
-            failure = refusal
+            # Its traceback holds this frame: kept in a variable of it, the program's tensors would outlive the error.
+            failure = refusal.with_traceback(None)
         # Outside the handler and without the lock: observers may dump a snapshot, and everything is still alive.
         allowed = failure.allowed_bytes
         limit = self.total_memory_bytes if allowed is None else allowed

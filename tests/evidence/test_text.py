@@ -34,3 +34,9 @@ def test_source_lines_keep_their_columns_and_show_what_hides() -> None:
     assert clean_line("\tif x:", 80) == "    if x:"
     assert clean_line("a\u202eb\x1b", 80) == "a\ufffdb\ufffd"
     assert clean_line("y" * 100, 10) == "y" * 9 + "…"
+
+
+@pytest.mark.parametrize("blank", ["\ufe0f", "\U000e0101", "\u3164", "\u2800", "\u180b", "\u034f"])
+def test_letters_that_show_nothing_are_taken_out(blank: str) -> None:
+    hidden = "".join(blank + letter for letter in "train.py")
+    assert clean_text(hidden, 100) == "train.py"

@@ -4,6 +4,8 @@ from typing import Final
 
 from headroom.evidence.analysis_model import DeviceAnalysis
 from headroom.evidence.model import Ledger, Missing
+from headroom.evidence.reading.stacks import user_frames
+from headroom.report.page.names import Names
 from headroom.units import MIB, format_bytes
 
 REASONS: Final[dict[Missing, str]] = {
@@ -24,11 +26,23 @@ def refused_with_room(ledger: Ledger) -> str:
     failure = ledger.failure
     if failure is None or failure.device_free_bytes < 2 * failure.requested_bytes + 64 * MIB:
         return ""
+    if ledger.cap_bytes is not None:
+        return f"The run was capped at {format_bytes(ledger.cap_bytes)} (`--capacity`)."
     return (
         f"The device had {format_bytes(failure.device_free_bytes)} free when {format_bytes(failure.requested_bytes)} "
         "was refused, which points to a limit set for the process "
         "(such as `torch.cuda.set_per_process_memory_fraction`)."
     )
+
+
+def failing_line(ledger: Ledger, names: Names) -> str:
+    """A sentence on the line whose request was refused; empty where nothing was, or no line is known."""
+    failure = ledger.failure
+    own = user_frames(failure.stack)[:1] if failure is not None else ()
+    if failure is None or not own:
+        return ""
+    place = f"{names.path(own[0].filename)}:{own[0].line} ({own[0].name})"
+    return f"The refused request came from {place}: that is where it failed, not what fills the memory."
 
 
 def silences(device: DeviceAnalysis) -> list[str]:

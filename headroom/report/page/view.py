@@ -19,7 +19,7 @@ from headroom.report.page.details import Details, details_of
 from headroom.report.page.limits import Cutter
 from headroom.report.page.names import Names, StackName
 from headroom.report.page.places import blocks_by_stack, fills, main_category, most
-from headroom.report.page.reading import refused_with_room, silences
+from headroom.report.page.reading import failing_line, refused_with_room, silences
 from headroom.report.page.shares import REST_COLOUR, ShareRow, compositions, layer_colours
 from headroom.report.page.sheets import sheets
 from headroom.report.page.timeline import ordered_layers, timeline_data
@@ -69,6 +69,7 @@ class DeviceView:
     anchor: str
     fills: str
     roomy: str
+    failed_at: str
     compositions: Sequence[tuple[str, Sequence[ShareRow]]]
     stacks: Sequence[StackRow]
     growth: Sequence[GrowthRow]
@@ -134,6 +135,7 @@ def device_view(
         anchor=f"d{ledger.device}",
         fills=fills(ledger, names),
         roomy=refused_with_room(ledger),
+        failed_at=failing_line(ledger, names),
         compositions=compositions(device.composition, ledger.peak.allocated_bytes, cutter),
         stacks=_stack_rows(device, listed, named, blocks, of_stack),
         growth=_growth_rows(leaks, named, ids),

@@ -43,11 +43,11 @@ def test_nothing_is_named_where_nothing_was_allocated_at_the_time() -> None:
     assert account_for(snapshot, 0, walks=[walk(1100, address + 512, "beside")]).names == {}
 
 
-def test_the_first_walk_that_names_a_life_names_it() -> None:
+def test_the_last_walk_that_names_a_life_names_it() -> None:
     snapshot, address = two_lives()
-    walks = [walk(1100, address, "w"), walk(1200, address, "alias", "variable")]
+    walks = [walk(1100, address, "x", "variable"), walk(1200, address, "history[0]", "variable")]
     (name,) = account_for(snapshot, 0, walks=walks).names.values()
-    assert (name.name, name.category) == ("w", "parameter")
+    assert name.name == "history[0]"
 
 
 def test_another_device_has_names_of_its_own() -> None:

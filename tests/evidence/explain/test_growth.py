@@ -1,9 +1,11 @@
+from headroom.evidence.analysis import analyse
+from headroom.evidence.analysis_model import DeviceAnalysis
 from headroom.evidence.explain.growth import find_growth
 from headroom.evidence.ledger import build_ledger
 from headroom.evidence.model import Growth, LiveBlock, StackId, Tick
 from headroom.evidence.reading.snapshot import parse_snapshot
 from tests.evidence.programs import MAIN, Program, leaking_training
-from tests.evidence.reference_allocator import MIB, Piece
+from tests.evidence.reference_allocator import MIB, Allocator, Piece
 
 LOOP = ("/srv/job/eval.py", 12, "evaluate")
 
@@ -126,3 +128,26 @@ def test_growth_over_calls_is_judged_by_calls() -> None:
     (leak,) = find_growth([*kept, block("S002", 9, 3, 8)])
     (rest,) = find_growth([*kept, block("S002", 9, 3, 50)])
     assert (leak.kind, leak.leak, rest.leak) == ("call", True, False)
+
+
+def micro_batches(updates: int, *, freed: bool) -> DeviceAnalysis:
+    """Eight calls an update, each of which leaves 4 MiB; a backward frees them at the update's end, or nothing does."""
+    allocator = Allocator()
+    allocator.frames = [{"filename": "/srv/job/train.py", "line": 9, "name": "step"}]
+    call = 0
+    for update in range(updates):
+        held = []
+        for _ in range(8):
+            call += 1
+            allocator.label = f"hr:u={update},c={call}"
+            held.append(allocator.malloc(4 * MIB))
+        for piece in held if freed else ():
+            allocator.free(piece)
+    return analyse(parse_snapshot(allocator.snapshot())).main
+
+
+def test_what_rises_and_falls_in_every_update_is_no_leak() -> None:
+    (growth,) = micro_batches(5, freed=True).ledger.growth
+    assert (growth.kind, growth.ticks, growth.leak) == ("call", 8, False)
+    (growth,) = micro_batches(5, freed=False).ledger.growth
+    assert growth.leak

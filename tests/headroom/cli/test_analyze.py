@@ -151,3 +151,25 @@ def test_a_scrubbed_copy_gives_the_same_peak(headroom, captures, project):
     assert "capture.py" not in json.dumps(after)
     check(headroom("scrub", "full.pickle"), 2, "exists already", "--force")
     check(headroom("scrub", Path("none.pickle")), 2, "is no file")
+
+
+def test_lines_are_followed_through_a_patch(headroom, captures, project):
+    diff = "--- a/capture.py\n+++ b/capture.py\n@@ -12,2 +12,3 @@\n def forward\n+    # a line more\n     x\n"
+    (project / "fix.diff").write_text(diff)
+    snapshot = captures / "full.pickle"
+    plain = analysed(headroom, snapshot, "--against", snapshot)["difference"]
+    assert plain["changes"] == []
+    moved = analysed(headroom, snapshot, "--against", snapshot, "--patch", "fix.diff")["difference"]
+    lines = {(one["before_line"], one["after_line"]) for one in moved["changes"]}
+    # What stood on line 13 would stand on 14 now; the other snapshot still has it on 13.
+    assert (None, 13) in lines or (13, 14) in lines
+    check(headroom("analyze", snapshot, "--patch", "fix.diff"), 2, "goes with --against")
+
+
+def test_a_bad_file_does_not_stop_a_folder_of_ranks(headroom, captures, project):
+    for rank in (0, 1):
+        shutil.copy(captures / "fragment.pickle", project / f"rank{rank}.pickle")
+    (project / "rank2.pickle").write_bytes(b"junk")
+    done = headroom("analyze", project)
+    assert done.returncode == 0, done.stderr
+    assert "rank 2 (rank2.pickle) is left out" in done.stderr

@@ -1,4 +1,5 @@
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,15 @@ def test_ranks_come_from_the_names_where_these_tell_them(
 def test_a_folder_without_snapshots_ends_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no snapshot"):
         rank_files(tmp_path)
+
+
+def test_a_torn_gzip_and_a_pipe_end_in_a_sentence(captures: Path, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress((captures / "fragment.pickle").read_bytes()))
+    packed[200:260] = bytes(60)
+    torn = tmp_path / "torn.pickle.gz"
+    torn.write_bytes(packed)
+    with pytest.raises(SnapshotError, match="compressed data cannot be read"), plain_file(torn):
+        pass
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SnapshotError, match="not a regular file"), plain_file(tmp_path / "pipe"):
+        pass

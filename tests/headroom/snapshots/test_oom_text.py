@@ -74,9 +74,12 @@ def test_free_memory_larger_than_the_request_points_to_fragmentation() -> None:
 
 
 def test_memory_of_others_is_pointed_out() -> None:
-    others = TORCH_2_11.replace("70.25 GiB is alloc", "10.25 GiB is alloc")
+    others = TORCH_2_11.replace("process has 77.65 GiB", "process has 17.65 GiB")
     assert any("outside this program's tensors" in one for one in what_it_says(read(others)))
     assert not any("outside" in one for one in what_it_says(read(TORCH_2_11)))
+    # What the process itself holds beside torch's tensors is no other process's.
+    own = TORCH_2_11.replace("70.25 GiB is alloc", "10.25 GiB is alloc")
+    assert not any("outside" in one for one in what_it_says(read(own)))
 
 
 def test_of_several_messages_the_last_counts() -> None:
