@@ -14,6 +14,9 @@ from headroom.evidence.analysis_model import DeviceAnalysis
 from headroom.evidence.model import Frame, LiveBlock, StackId, StackUse
 from headroom.records.run import CallSite
 
+UNKNOWN_MODULE: Final = "?"
+"""The class of a module that only its frames show."""
+
 _CALL: Final = "_call_impl"
 _MODULE_FILE: Final = "torch/nn/modules/module.py"
 
@@ -64,7 +67,7 @@ def _site(frame: Frame, blocks: list[LiveBlock]) -> CallSite:
         file=frame.filename,
         line=frame.line,
         function=frame.name,
-        module="?",
+        module=UNKNOWN_MODULE,
         calls=2,
         grad_calls=1 if trained or kept else 0,
         eval_calls=0,

@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from headroom.agents.foreign import UNKNOWN_MODULE
 from headroom.agents.plays.base import (
     Finding,
     Play,
@@ -180,15 +181,17 @@ def _finding(
     size_bytes = total_bytes(stacks)
     first = sites[0]
     calls = sum(site.grad_calls for site in sites)
+    # Stacks alone show that modules are called, not how often.
+    counted = all(site.module != UNKNOWN_MODULE for site in sites)
+    times = f" {calls} {'time' if calls == 1 else 'times'}" if counted else ""
     seen = (
         "and no gradient ever comes back"
         if _saw_backward(evidence)
         else "and by the program's text nobody needs their gradients, though no backward pass had run yet to show it"
     )
     summary = (
-        f"`{first.function}` ({shown_path(first.file, evidence)}:{first.line}) calls modules {calls} "
-        f"{'time' if calls == 1 else 'times'} with gradients on, {seen}: "
-        f"{share(evidence.ledger, size_bytes)} is their graph and what it holds."
+        f"`{first.function}` ({shown_path(first.file, evidence)}:{first.line}) calls modules{times} "
+        f"with gradients on, {seen}: {share(evidence.ledger, size_bytes)} is their graph and what it holds."
     )
     cause = Cause(
         kind="evaluation_with_graph",

@@ -58,7 +58,7 @@ def load_run(
     sources = run_sources(record) if source is None else find_sources(analysis, source)
     return Loaded(
         title=f"{record.program.label} ({record.run_id})",
-        analysis=replace(analysis, notes=(*analysis.notes, *sources.notes)),
+        analysis=replace(analysis, notes=(*analysis.notes, *sources.notes, *caught(record))),
         sources=sources,
         facts=facts_of(record),
         record=record,
@@ -70,6 +70,14 @@ def load_bundled(*, device: int | None = None) -> Loaded:
     folder = sample_folder()
     record = RunRecord.from_json((folder / "record.json").read_text())
     return load_run(record, folder, source=sample_source_folder(), device=device)
+
+
+def caught(record: RunRecord) -> tuple[str, ...]:
+    """A note where the program went on after running out of memory."""
+    if record.oom is None or record.outcome == "oom":
+        return ()
+    times = "once" if record.oom.count == 1 else f"{record.oom.count} times"
+    return (f"the program ran out of memory {times}, caught the error and went on",)
 
 
 def run_sources(record: RunRecord) -> Sources:
