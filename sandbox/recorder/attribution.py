@@ -50,9 +50,10 @@ class Attribution:
         self.modules, nodes = Modules(), Nodes(torch, lambda: lines.note(NO_OWNERS))
         self.sites = Sites(self.frames, nodes)
         self.backward = Backward(torch, lines, self.labels, self.modules, self.sites)
-        watch = Watch(torch, self.frames, self.labels, self.modules, self.sites, self._failed)
-        self.mode = make_mode(torch, watch)
-        self._detection = Detection(torch, self.mode)
+        self._watch = Watch(torch, self.frames, self.labels, self.modules, self.sites, self._failed)
+        self.mode = make_mode(torch, self._watch)
+        self._detection = Detection(torch, self.mode, self._watch, lines.guarded(self._take_off))
+        self._thread, self._is_off = threading.get_ident(), False
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._on = False
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -101,7 +102,8 @@ class Attribution:
 
     def begin_call(self, module: Any, name: "str | None", *, trains: bool) -> None:
         """An outermost module call begins."""
-        if not self._watches_compile:
+        self._take_off()
+        if self._on and not self._watches_compile:
             self._watch_dynamo()
         if name is not None:
             self.modules.see(module, name)
@@ -120,21 +122,38 @@ class Attribution:
         if self._on:
             self._stand_aside()
             self._lines.note(reason)
+        self._take_off()
 
     def _stand_aside(self) -> None:
-        """Take the mode off this thread's stack, whatever lies on it, and undo what was replaced."""
         self._on = self.backward.on = False
+        self._watch.off = True
+        self._take_off()
+
+    def _take_off(self) -> None:
+        """Take the mode off this thread's stack, whatever lies on it, and undo what was replaced.
+
+        Inside a call that the mode sees, torch has put it aside and brings it back after: the next that comes here does
+        it, and until then the mode only calls through.
+        """
+        if self._is_off or not self._watch.off:
+            return
+        native = self._torch._C
+        length, at = native._len_torch_function_stack, native._get_function_stack_at
+        if not any(at(index) is self.mode for index in range(length())):
+            return
+        modes = [native._pop_torch_function_stack() for _ in range(length())]
+        for mode in reversed(modes):
+            if mode is not self.mode:
+                native._push_on_torch_function_stack(mode)
+        if threading.get_ident() == self._thread:
+            self._is_off = True
+            self._undo()
+
+    def _undo(self) -> None:
         self._detection.restore()
         for holder, name, real, ours in self._replaced:
             if getattr(holder, name, None) is ours:
                 setattr(holder, name, real)
-        native = self._torch._C
-        modes = [
-            native._pop_torch_function_stack() for _ in range(native._len_torch_function_stack())
-        ]
-        for mode in reversed(modes):
-            if mode is not self.mode:
-                native._push_on_torch_function_stack(mode)
 
     def _watch_compile(self) -> None:
         """Step aside before a compiler first looks at the program: it would compile us along with it."""

@@ -102,15 +102,14 @@ class Backward:
             self._words.clear()
         labels, ends_with = self._labels, threading.get_ident()
         stand = f"{labels.stand()},p={BACKWARD},n="
-        names: dict[int, str] | None = None
+        self._modules.begin_pass()
         places: set[int] = set()
         sites: dict[Any, tuple[int, str | None] | None] = {}
         for node in order:
             name = node.name()
             if name.endswith(ACCUMULATE) and hasattr(node, "variable"):
-                names = self._modules.parameter_names() if names is None else names
                 site = sites.get(consumers.get(node))
-                text = stand + _of_parameter(names.get(id(node.variable)), site)
+                text = stand + _of_parameter(self._name(node.variable), site)
             else:
                 site = sites[node] = self._sites.find(node)
                 words = self._words.get((name, site))
@@ -123,6 +122,12 @@ class Backward:
         for root in roots:
             handles.append(root.register_prehook(self._clear_at_end(ends_with)))
         return places
+
+    def _name(self, leaf: Any) -> "str | None":
+        """A parameter's name. Other leaves have none, and are new in every pass."""
+        if not isinstance(leaf, self._torch.nn.Parameter):
+            return None
+        return self._modules.parameter_name(leaf)
 
     def _clear_at_end(self, caller: int) -> Callable[..., None]:
         """A hook that has the engine take the label off its thread when the pass is over."""

@@ -5,8 +5,11 @@ tracebacks and warnings, no fused attention in evaluation. Our mode alone is no 
 """
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from .mode import Watch
 
 QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -17,8 +20,11 @@ _EVERYWHERE = (*QUESTIONS, *(f"_{name}" for name in QUESTIONS))
 class Detection:
     """Replaces the three questions in all of torch's modules, until `restore`."""
 
-    def __init__(self, torch: ModuleType, mode: Any) -> None:
+    def __init__(
+        self, torch: ModuleType, mode: Any, watch: Watch, take_off: Callable[[], None]
+    ) -> None:
         self._torch, self._mode = torch, mode
+        self._watch, self._take_off = watch, take_off
         self._replaced: dict[int, tuple[Any, Any]] = {}
 
     def install(self) -> None:
@@ -26,7 +32,7 @@ class Detection:
         overrides = self._torch.overrides
         for name in QUESTIONS:
             real = getattr(overrides, name)
-            ours = _without(self._torch._C, self._mode, real)
+            ours = self._without(real)
             ours.__name__, ours.__qualname__ = real.__name__, real.__qualname__
             ours.__doc__, ours.__module__ = real.__doc__, real.__module__
             self._torch.jit._builtins._register_builtin(ours, "aten::has_torch_function")
@@ -47,19 +53,23 @@ class Detection:
                     if replacement is not None:
                         space[question] = replacement
 
+    def _without(self, real: Any) -> Any:
+        """The question, asked while our mode is off the stack if it is all that there is on it."""
+        native, mode, watch, take_off = self._torch._C, self._mode, self._watch, self._take_off
+        length, at = native._len_torch_function_stack, native._get_function_stack_at
+        pop, push = native._pop_torch_function_stack, native._push_on_torch_function_stack
 
-def _without(native: Any, mode: Any, real: Any) -> Any:
-    """The question, asked while our mode is off the stack if it is all that there is on it."""
-    length, at = native._len_torch_function_stack, native._get_function_stack_at
-    pop, push = native._pop_torch_function_stack, native._push_on_torch_function_stack
+        def ask(*relevant: Any) -> Any:
+            if length() != 1 or at(0) is not mode:
+                return real(*relevant)
+            if watch.off:
+                take_off()
+                return real(*relevant)
+            try:
+                pop()
+                return real(*relevant)
+            finally:
+                if length() == 0:  # it is not where Ctrl-C came before it was taken off
+                    push(mode)
 
-    def ask(*relevant: Any) -> Any:
-        if length() != 1 or at(0) is not mode:
-            return real(*relevant)
-        pop()
-        try:
-            return real(*relevant)
-        finally:
-            push(mode)
-
-    return ask
+        return ask

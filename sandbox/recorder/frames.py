@@ -17,6 +17,7 @@ from .launch import own_frame
 STAND_IN = "<headroom call>"
 """The name of our functions that stand in for a calling line."""
 LINES_KEPT = 100_000
+DEPTH_KEPT = 256
 
 _TEMPLATE: CodeType = next(
     constant
@@ -53,7 +54,7 @@ class Frames:
 
     def __init__(self, torch_folder: Path, module_call: CodeType) -> None:
         self._overrides = str(torch_folder / "overrides.py")
-        self._module_call = module_call
+        self.module_call = module_call
         self._codes: dict[int, Code] = {}
         self._lines = 0
 
@@ -72,7 +73,7 @@ class Frames:
         name = code.co_filename
         if own_frame(name) or code.co_name == STAND_IN:
             return Kind.HIDDEN
-        if code is self._module_call:
+        if code is self.module_call:
             return Kind.MODULE_CALL
         if name == "<frozen runpy>" or name.endswith(os.sep + "runpy.py"):
             return Kind.RUNPY
@@ -107,7 +108,7 @@ class Frames:
         """A stack without our frames, innermost first: pairs of (id of a code object, bytecode offset)."""
         found: list[int] = []
         kinds = self._codes
-        while frame is not None:
+        while frame is not None and len(found) < 2 * DEPTH_KEPT:
             code = frame.f_code
             known = kinds.get(id(code)) or self.of(code)
             if known.kind is Kind.HIDDEN:

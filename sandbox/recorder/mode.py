@@ -10,6 +10,7 @@ from .labels import IN_MODULES, Labels
 from .launch import without_leading
 from .modules import Modules
 from .sites import Sites
+from .variables import slots, variable
 
 FRAMES_SEARCHED = 60
 _GETTER = type([].__len__)
@@ -17,7 +18,7 @@ _GETTER = type([].__len__)
 
 
 class Watch:
-    """What the mode does before and after a call."""
+    """What the mode does before and after a call; `off` says that it is to do nothing any more."""
 
     def __init__(
         self,
@@ -29,6 +30,9 @@ class Watch:
         failed: Callable[[BaseException], None],
     ) -> None:
         self.frames, self.failed = frames, failed
+        self.off = False
+        names = slots(frames.module_call)
+        self._self_at = tuple(index for index, name in enumerate(names) if name == "self")
         self.next_number = getattr(torch._C._autograd, "_get_sequence_nr", None) or (
             torch.autograd._get_sequence_nr
         )
@@ -54,7 +58,7 @@ class Watch:
             if frame is None:
                 return None
             if of(frame.f_code).kind is Kind.MODULE_CALL:
-                module = frame.f_locals.get("self")
+                module = variable(frame, "self", self._self_at)
                 path = (
                     self._modules.path(root, module)
                     if root is not None
@@ -88,6 +92,8 @@ def make_mode(torch: ModuleType, watch: Watch) -> Any:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if watch.off:
+                return func(*args, **(kwargs or {}))
             path = None
             frame = current(1)
             try:

@@ -16,7 +16,7 @@ from .config import Config
 from .lines import Lines
 from .progress import Progress
 from .roots import Roots
-from .saved import Graphs, name_strays
+from .saved import Graphs
 from .walk import Walk
 
 VERSION = 1
@@ -73,8 +73,8 @@ class Names:
         self._last_bytes = self._live_bytes()
         began, now_us = time.perf_counter(), time.time_ns() // 1000
         was_enabled = gc.isenabled()
-        gc.disable()  # a collection would free garbage of the program's before its time
         try:
+            gc.disable()  # a collection would free garbage of the program's before its time
             with self._torch._C.DisableTorchFunction():
                 found, cut = self._collect()
         finally:
@@ -106,6 +106,5 @@ class Names:
             self._graphs.follow(walk, self._attribution.backward.under_way())
         else:
             self._lines.note(UNREADABLE)
-        name_strays(walk)
         found = sorted(walk.found.values(), key=lambda entry: -entry["size_bytes"])
         return found[:STORAGES_WRITTEN], walk.cut or len(found) > STORAGES_WRITTEN

@@ -1,9 +1,9 @@
 """What Python objects hold, read without running code of the program's: no property, no `__getattr__` or `__iter__`."""
 
+import _thread
 import collections
 import functools
 import gc
-import itertools
 from collections.abc import Iterator
 from types import (
     AsyncGeneratorType,
@@ -24,7 +24,8 @@ from typing import Any, cast
 from .stacks import is_library
 from .variables import contents, variables
 
-ITEMS_READ = 100_000
+ITEMS_READ = 10_000
+"""Longer containers are not looked into: data sets, vocabularies."""
 ATTRIBUTE, CONTAINER, CLOSURE, VARIABLE = "attribute", "container", "closure", "variable"
 Child = tuple[Any, str, str]
 """What is held, what comes behind the holder's name, and how it is held."""
@@ -84,29 +85,35 @@ def children(value: Any, kind: Kind) -> "Iterator[Child]":
         yield from kind.read(value)
     if kind.frame is not None:
         frame = getattr(value, kind.frame)
-        for name, held in variables(frame) if frame is not None else ():
+        # Another thread may go on with a generator while its frame is read.
+        stands = _thread._count() == 0
+        for name, held in variables(frame, stands=stands) if frame is not None else ():
             yield held, f".<frame> {name}", VARIABLE
     yield from _attributes(value, kind)
 
 
-def _sequence(read: Any) -> Any:
+def _sequence(kind: Any) -> Any:
     def items(value: Any) -> "Iterator[Child]":
-        for index, held in enumerate(itertools.islice(read(value), ITEMS_READ)):
+        for index, held in enumerate(_items(kind, value)):
             yield held, f"[{index}]", CONTAINER
 
     return items
 
 
-def _set(read: Any) -> Any:
+def _set(kind: Any) -> Any:
     def items(value: Any) -> "Iterator[Child]":
-        for held in itertools.islice(list(read(value)), ITEMS_READ):
+        for held in _items(kind, value):
             yield held, "{...}", CONTAINER
 
     return items
 
 
+def _items(kind: Any, value: Any) -> "list[Any]":
+    return list(kind.__iter__(value)) if kind.__len__(value) <= ITEMS_READ else []
+
+
 def _dict(value: "dict[Any, Any]") -> "Iterator[Child]":
-    for key, held in list(itertools.islice(dict.items(value), ITEMS_READ)):
+    for key, held in pairs(value):
         if id(type(key)) not in _ATOM_IDS:
             yield key, ".keys()", CONTAINER
         yield held, f"[{shown_key(key)}]", CONTAINER
@@ -156,12 +163,12 @@ def _of_library(kind: type) -> bool:
 
 
 _READERS: "tuple[tuple[type, Any], ...]" = (
-    (list, _sequence(list.__iter__)),
-    (tuple, _sequence(tuple.__iter__)),
+    (list, _sequence(list)),
+    (tuple, _sequence(tuple)),
     (dict, _dict),
-    (collections.deque, _sequence(lambda value: iter(list(collections.deque.__iter__(value))))),
-    (set, _set(set.__iter__)),
-    (frozenset, _set(frozenset.__iter__)),
+    (collections.deque, _sequence(collections.deque)),
+    (set, _set(set)),
+    (frozenset, _set(frozenset)),
     (FunctionType, _function),
     (MethodType, _method),
     (functools.partial, _partial),
@@ -173,7 +180,7 @@ _READERS: "tuple[tuple[type, Any], ...]" = (
 def _attributes(value: Any, kind: Kind) -> "Iterator[Child]":
     """Instance dictionary and slots; what C types hold has no name."""
     held = instance_dict(value, kind)
-    for name, item in list(dict.items(held)) if held is not None else ():
+    for name, item in pairs(held) if held is not None else ():
         yield item, f".{name}", ATTRIBUTE
     for name, slot in kind.slots:
         try:
@@ -183,7 +190,17 @@ def _attributes(value: Any, kind: Kind) -> "Iterator[Child]":
         yield item, f".{name}", ATTRIBUTE
     if kind.passes_on:
         for item in gc.get_referents(value):
-            yield item, ".<held>", CONTAINER
+            # Iterators have tuples with gaps (`zip_longest`), which only the collector's own way through them bears.
+            if type(item) is not tuple:
+                yield item, ".<held>", CONTAINER
+            elif tuple.__len__(item) <= ITEMS_READ:
+                for inner in gc.get_referents(item):
+                    yield inner, ".<held>", CONTAINER
+
+
+def pairs(space: "dict[Any, Any]") -> "list[tuple[Any, Any]]":
+    """A dictionary's items, copied, unless there are too many."""
+    return list(dict.items(space)) if dict.__len__(space) <= ITEMS_READ else []
 
 
 def instance_dict(value: Any, kind: Kind) -> "dict[str, Any] | None":

@@ -15,6 +15,7 @@ from .variables import variables
 
 EXCEPTION, GLOBAL = "exception", "global"
 FRAMES_READ = 2_000
+GLOBALS_READ = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,27 @@ Root = tuple[Any, str, Place]
 
 
 class Roots:
-    """The program's own variables first, then its globals, then those of the libraries that it calls."""
+    """The program's own variables first, then its globals, then those of the libraries that it calls.
+
+    Variables are those of the calling thread: another thread's frames go on while they are looked at.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._stack: set[int] = set()
 
     def all(self) -> "Iterator[Root]":
         """Every root, in the order in which they are to name what they hold."""
         own: list[FrameType] = []
         foreign: list[FrameType] = []
-        for frame in _frames():
-            name = frame.f_code.co_filename
-            if not own_frame(name) and frame.f_code.co_name != STAND_IN:
-                (foreign if is_library(name) else own).append(frame)
+        link: FrameType | None = sys._getframe(1)
+        while link is not None and len(self._stack) < FRAMES_READ:
+            name = link.f_code.co_filename
+            # Our own frames would hold these lists, which hold them: a cycle that only a collection ends.
+            if not own_frame(name) and link.f_code.co_name != STAND_IN:
+                self._stack.add(id(link))
+                (foreign if is_library(name) else own).append(link)
+            link = link.f_back
         for frame in own:
             yield from self._variables(frame, frame.f_lineno, None)
         for error in _exceptions():
@@ -61,7 +70,7 @@ class Roots:
         if kind is None and not code.co_flags & CO_OPTIMIZED:
             kind = GLOBAL  # the variables of a module that is being executed
         place = Place(self._config.original(code.co_filename), line, code.co_name, kind)
-        for name, value in variables(frame):
+        for name, value in variables(frame, stands=id(frame) in self._stack):
             yield value, name, place
 
     def of_exception(self, error: BaseException) -> "Iterator[Root]":
@@ -84,11 +93,11 @@ class Roots:
         for module in list(sys.modules.values()):
             space = getattr(module, "__dict__", None) if type(module) is type(sys) else None
             file = space.get("__file__") if type(space) is dict else None
-            if space is None or type(file) is not str or is_library(file):
+            if type(space) is not dict or type(file) is not str or is_library(file):
                 continue
             place = Place(self._config.original(file), None, "<module>", GLOBAL)
-            for name, value in list(space.items()):
-                if not name.startswith("__"):
+            for name, value in list(space.items()) if len(space) <= GLOBALS_READ else ():
+                if type(name) is str and not name.startswith("__"):
                     yield value, name, place
 
 
@@ -96,23 +105,7 @@ def _get(kind: type, name: str, value: Any) -> Any:
     return kind.__dict__[name].__get__(value)
 
 
-def _frames() -> "list[FrameType]":
-    """The frames of all threads, this thread's first, innermost first."""
-    found: list[FrameType] = []
-    mine = sys._getframe(2)
-    for frame in (mine, *sys._current_frames().values()):
-        link: FrameType | None = frame
-        while link is not None and len(found) < FRAMES_READ:
-            found.append(link)
-            link = link.f_back
-    return found
-
-
 def _exceptions() -> "list[BaseException]":
-    """Exceptions that are being handled, and the last one that an interactive session printed."""
-    held: list[Any] = []
-    current = getattr(sys, "_current_exceptions", None)
-    for value in current().values() if current is not None else ():
-        held.append(value[1] if isinstance(value, tuple) else value)
-    held += [getattr(sys, name, None) for name in ("last_exc", "last_value")]
+    """The exception that this thread is handling, and the last one that an interactive session printed."""
+    held = [sys.exc_info()[1], *(getattr(sys, name, None) for name in ("last_exc", "last_value"))]
     return [value for value in held if isinstance(value, BaseException)]

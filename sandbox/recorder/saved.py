@@ -1,20 +1,17 @@
-"""Tensors that only the autograd graph keeps, and strays: tensors that no walk from the program's variables reaches.
+"""Tensors that only the autograd graph keeps.
 
 Saved tensors are read as torch stored them. What the program packed by hooks is not unpacked: that would run the
 program's code (or compute a checkpointed part again).
 """
 
-import gc
 from types import ModuleType
 from typing import Any
 
 from .nodes import address_of
-from .objects import children, instance_dict
-from .roots import NOWHERE
+from .objects import instance_dict, pairs
 from .walk import Walk, holder
 
 RAW = "_raw_saved_"
-STRAYS_NAMED = 64
 
 
 class Graphs:
@@ -29,6 +26,8 @@ class Graphs:
         """Name what nodes have saved. Nodes of passes under way are left: other threads may be at work on them."""
         seen: dict[int, Any] = {}
         for root, name, place in walk.with_graph:
+            if walk.late():
+                return
             waiting = [root]
             while waiting and not walk.late():
                 node = waiting.pop()
@@ -52,7 +51,7 @@ class Graphs:
                 if walk.is_tensor(tensor):
                     walk.add(tensor, "saved", f"{node.name()}.{name}", held_by)
         kept = instance_dict(node, walk.kinds.of(node)) or {}
-        for name, value in list(dict.items(kept)):
+        for name, value in pairs(kept):
             if walk.is_tensor(value):
                 walk.add(value, "saved", f"{node.name()}.{name}", held_by)
 
@@ -68,46 +67,3 @@ class Graphs:
             ]
             self._getters[id(kind)] = known
         return known
-
-
-def name_strays(walk: Walk) -> None:
-    """Name tensors that were not reached, by what refers to them."""
-    strays: dict[int, Any] = {}
-    for value in gc.get_objects():
-        if walk.late():
-            return
-        if walk.is_tensor(value):
-            place = walk.storage(value)
-            if place is not None and place[:2] not in walk.found:
-                strays[id(value)] = value
-    largest = sorted(strays.values(), key=lambda value: -(walk.storage(value) or (0, 0, 0))[2])
-    named = {id(value): value for value in largest[:STRAYS_NAMED]}
-    if named:
-        for referrer in gc.get_referrers(*named.values()):
-            if referrer is not strays and referrer is not named and referrer is not largest:
-                _name_held(walk, referrer, named)
-    for value in strays.values():
-        walk.add(value, "variable", "<unnamed>", None)
-
-
-def _name_held(walk: Walk, referrer: Any, named: "dict[int, Any]") -> None:
-    kind = walk.kinds.of(referrer)
-    if kind.is_atom:
-        return
-    name = f"<{type(referrer).__name__}>"
-    owner = _owner(referrer, walk) if type(referrer) is dict else None
-    for held, words, how in children(referrer, kind):
-        if id(held) in named:
-            if owner is not None:
-                words, how = f".{words[2:-2]}", "attribute"
-            shown = (owner or name) + words
-            walk.add(held, "variable", shown, holder(how, shown, NOWHERE))
-
-
-def _owner(space: "dict[Any, Any]", walk: Walk) -> "str | None":
-    """The class of the object whose attributes a dictionary holds."""
-    for referrer in gc.get_referrers(space):
-        kind = walk.kinds.of(referrer)
-        if not kind.is_atom and kind.read is None and instance_dict(referrer, kind) is space:
-            return f"<{type(referrer).__name__}>"
-    return None

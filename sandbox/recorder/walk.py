@@ -8,13 +8,13 @@ from typing import Any
 
 from .labels import clean
 from .modules import Modules, children, tree
-from .objects import Child, Kind, Kinds, instance_dict
+from .objects import Child, Kind, Kinds, instance_dict, pairs
 from .objects import children as held_by
 from .roots import EXCEPTION, GLOBAL, Place, Roots
 
 DEPTH = 12
 NAME_LIMIT = 200
-CHECK_EVERY = 256
+CHECK_EVERY = 32
 _PARTS = ("_parameters", "_buffers", "_modules")
 CATEGORIES = ("parameter", "gradient", "optimizer_state", "buffer", "variable", "saved")
 """What a storage is, most telling first: one that is several things is the first of them."""
@@ -36,6 +36,9 @@ class Walk:
         self._modules = modules
         self._until = time.monotonic() + seconds
         self._steps = 0
+        # Asking a copy-on-write storage for its address makes the copy.
+        self._is_cow = getattr(torch._C, "_is_cow_tensor", _no)
+        self._dispatching: dict[int, bool] = {}
         self.kinds = Kinds()
         self.cut = False
         self.found: dict[tuple[int, int], dict[str, Any]] = {}
@@ -55,14 +58,18 @@ class Walk:
     def known(self, optimizers: "list[Any]") -> None:
         """Name what outermost modules and optimizers hold."""
         for name, root in self._modules.roots():
-            self.name_module(root, name)
+            if not self.late():
+                self.name_module(root, name)
         for optimizer in optimizers:
-            self.name_optimizer(optimizer)
+            if not self.late():
+                self.name_optimizer(optimizer)
 
     def name_module(self, root: Any, root_name: str) -> None:
         """Parameters, their gradients, and buffers of a module and of those inside it."""
         for path, module in tree(root, root_name):
             self._paths.setdefault(id(module), path)
+            if self.late():
+                return
             for key, parameter in children(module, "_parameters"):
                 name = self._parameters.setdefault(id(parameter), f"{path}.{key}")
                 self.add(parameter, "parameter", name, None)
@@ -78,8 +85,10 @@ class Walk:
         held = instance_dict(optimizer, self.kinds.of(optimizer)) or {}
         state = held.get("state")
         for parameter, values in list(dict.items(state)) if isinstance(state, dict) else ():
+            if self.late():
+                return
             owner = self._parameters.get(id(parameter), "an unnamed parameter")
-            for key, value in list(dict.items(values)) if isinstance(values, dict) else ():
+            for key, value in pairs(values) if isinstance(values, dict) else ():
                 if self.is_tensor(value):
                     self.add(value, "optimizer_state", f"{name}.{key} of {owner}", None)
 
@@ -112,8 +121,10 @@ class Walk:
     def storage(self, tensor: Any) -> "tuple[int, int, int] | None":
         """Device, address and size of a tensor's storage; None off the device, and for tensors without any."""
         base = self._base
+        if self._runs_program(tensor):
+            return None
         try:
-            if not base.is_cuda.__get__(tensor):
+            if not base.is_cuda.__get__(tensor) or self._is_cow(tensor):
                 return None
             storage = base.untyped_storage(tensor)
             address, size_bytes = storage.data_ptr(), storage.nbytes()
@@ -121,13 +132,29 @@ class Walk:
         except (RuntimeError, NotImplementedError, ValueError):
             return None
 
+    def _runs_program(self, tensor: Any) -> bool:
+        """Whether a tensor's class has a `__torch_dispatch__` of its own, which torch may ask even for the device."""
+        kind = self.kinds.of(tensor)
+        known = self._dispatching.get(id(kind))
+        if known is None:
+            for base in type.__dict__["__mro__"].__get__(kind.kind):
+                if "__torch_dispatch__" in type.__dict__["__dict__"].__get__(base):
+                    known = id(base) not in (self._tensor, id(self._base))
+                    break
+            self._dispatching[id(kind)] = known = bool(known)
+        return known
+
     def _gradient(self, tensor: Any) -> Any:
         base = self._base
+        if self._runs_program(tensor):
+            return None
         return base.grad.__get__(tensor) if base.is_leaf.__get__(tensor) else None
 
     def follow(self, roots: Roots) -> None:
         """Go through everything that can be reached from the program's variables, nearest first."""
         for value, name, place in roots.all():
+            if self.late():
+                return
             self._wait(value, name, GLOBAL if place.kind == GLOBAL else "variable", place, 0)
         while self._waiting and not self.late():
             value, name, how, place, depth = self._waiting.popleft()
@@ -151,6 +178,8 @@ class Walk:
             self.name_optimizer(value)
         elif id(BaseException) in kind.bases:
             for inner, inner_name, inner_place in roots.of_exception(value):
+                if self.late():
+                    return
                 self._wait(inner, inner_name, "variable", inner_place, depth + 1)
         else:
             self._go_on(held_by(value, kind), name, place, depth)
@@ -175,6 +204,8 @@ class Walk:
                 yield inner, words, how
 
     def _visit_tensor(self, tensor: Any, name: str, how: str, place: Place) -> None:
+        if self._runs_program(tensor):
+            return
         self.add(tensor, "variable", name, holder(how, name, place))
         gradient = self._gradient(tensor)
         if gradient is not None:
@@ -198,6 +229,10 @@ class Walk:
         if id(module) not in self._paths:
             self.name_module(module, type(module).__name__)
         return self._paths[id(module)]
+
+
+def _no(_tensor: Any) -> bool:
+    return False
 
 
 def holder(how: str, name: str, place: Place) -> "dict[str, Any]":

@@ -262,7 +262,7 @@ def test_variables_of_running_frames_are_read_without_their_dictionary(root, tor
             del gone
             def inner():
                 q = x
-                return dict(variables(sys._getframe(1)))
+                return dict(variables(sys._getframe(1), stands=True))
             return inner()
         found = outer(1, 9, 8, d=4); del found["inner"]
         print(found)
@@ -270,12 +270,20 @@ def test_variables_of_running_frames_are_read_without_their_dictionary(root, tor
             big = 9
             yield
         waiting = generator(); next(waiting)
-        print(variables(waiting.gi_frame))
+        print(variables(waiting.gi_frame, stands=True), variables(waiting.gi_frame, stands=False))
+        def fails():
+            kept, cell = 7, 8
+            def inner(): return cell
+            1 / 0
+        try: fails()
+        except ZeroDivisionError as error: frame = error.__traceback__.tb_next.tb_frame
+        print([pair for pair in variables(frame, stands=False) if pair[0] != "inner"])
     """
     done = subprocess.run(
         [torch_python, "-c", textwrap.dedent(source)], capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == [
         "{'a': 1, 'b': 9, 'c': 3, 'args': (8,), 'more': {'d': 4}, 'x': [1]}",
-        "[('big', 9)]",
+        "[('big', 9)] []",
+        "[('kept', 7), ('cell', 8)]",
     ], done.stderr
