@@ -34,10 +34,6 @@ Name = Annotated[
         help="A snapshot file (.pickle, also .gz or .zst), a folder of ranks, a run, or - for standard input.",
     ),
 ]
-Source = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the program's files are: shows lines, drafts patches."),
-]
 Html = Annotated[
     Path | None, typer.Option(metavar="OUT", help="Write one self-contained HTML page.")
 ]
@@ -53,22 +49,17 @@ PatchFile = Annotated[
         help="With --against: the change between, to follow lines through it.",
     ),
 ]
-DeviceNumber = Annotated[
-    int | None, typer.Option("--device", min=0, metavar="N", help="One device only.")
-]
-Sample = Annotated[bool, typer.Option("--sample", help="Analyse a bundled real capture.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite OUT.")]
 
 
 def analyze(
     name: Name = None,
-    source: Source = None,
+    source: opt.Source = None,
     html: Html = None,
     against: Against = None,
     patch: PatchFile = None,
-    device: DeviceNumber = None,
-    sample: Sample = False,
-    force: Force = False,
+    device: opt.SnapshotDevice = None,
+    sample: opt.Sample = False,
+    force: opt.Force = False,
     store: opt.StoreFolder = None,
     json: opt.Json = False,
 ) -> None:

@@ -92,4 +92,14 @@ StoreFolder = Annotated[
         "--store", metavar="FOLDER", help="Where runs are kept. [default: .headroom here]"
     ),
 ]
+SnapshotDevice = Annotated[
+    int | None,
+    typer.Option("--device", min=0, metavar="N", help="One device of the snapshot only."),
+]
+Source = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the program's files are: shows lines, drafts patches."),
+]
+Sample = Annotated[bool, typer.Option("--sample", help="Take a bundled real capture.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]

@@ -44,30 +44,20 @@ Detail = Annotated[
     Size | None,
     typer.Option(help=f"The budget by name ({_SIZES} tokens). [default: standard]"),
 ]
-Source = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the program's files are: shows lines."),
-]
-DeviceNumber = Annotated[
-    int | None,
-    typer.Option("--device", min=0, metavar="N", help="One device. [default: the highest peak's]"),
-]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write it there, not to standard output.")
 ]
-Sample = Annotated[bool, typer.Option("--sample", help="Take a bundled real capture.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite FILE.")]
 
 
 def pack(
     name: Name = None,
     tokens: Tokens = None,
     detail: Detail = None,
-    source: Source = None,
-    device: DeviceNumber = None,
+    source: opt.Source = None,
+    device: opt.SnapshotDevice = None,
     out: Out = None,
-    sample: Sample = False,
-    force: Force = False,
+    sample: opt.Sample = False,
+    force: opt.Force = False,
     store: opt.StoreFolder = None,
     json: opt.Json = False,
 ) -> None:

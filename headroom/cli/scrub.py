@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headroom.cli import options as opt
 from headroom.cli.output import set_json, to_stderr
 from headroom.errors import UserError
 from headroom.files import check_output
@@ -17,10 +18,9 @@ Snapshot = Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A snapshot f
 Out = Annotated[
     Path | None, typer.Argument(metavar="[OUT]", help="[default: SNAPSHOT.scrubbed.pickle.gz]")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite OUT.")]
 
 
-def scrub(snapshot: Snapshot, out: Out = None, force: Force = False) -> None:
+def scrub(snapshot: Snapshot, out: Out = None, force: opt.Force = False) -> None:
     """Write a small copy of a snapshot without paths, names, labels and times of day, to share.
 
     Bytes, order and line numbers stay, so it gives the same peak; frames of installed packages keep their names.

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from headroom.errors import UserError
+
+T = TypeVar("T")
 
 
 class Part(BaseModel):
@@ -76,3 +79,28 @@ def canonical_json(value: Any) -> str:
 def digest(value: Any) -> str:
     """SHA-256, in hex, of the canonical JSON of `value`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def read_json_lines(text: str, validate: Callable[[str], T], what: str) -> list[T]:
+    """Validate lines that the recorder wrote.
+
+    The last line may be torn (the program was killed while writing it) and is then left out.
+
+    Args:
+        text: The file.
+        validate: Makes a line's record, or raises pydantic's ValidationError.
+        what: What a line should be, for the error's sentence.
+
+    Raises:
+        ValueError: A line that is not the last is no such record of this version.
+    """
+    lines = [line for line in text.split("\n") if line.strip()]
+    found: list[T] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(validate(line))
+        except ValidationError as error:
+            if number == len(lines):
+                break
+            raise ValueError(f"line {number} is not {what}: {error.errors()[0]['msg']}") from error
+    return found

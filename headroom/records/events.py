@@ -6,9 +6,9 @@ other side of that contract. `tests/golden/events.jsonl` tests both.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from headroom.records.base import Part
+from headroom.records.base import Part, read_json_lines
 from headroom.records.run import CallSite, ExceptionInfo, Parameter, Phase
 
 EVENTS_VERSION = 1
@@ -204,22 +204,9 @@ _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def read_events(text: str) -> list[Event]:
-    """Validate the recorder's lines.
-
-    The last line may be torn (the program was killed while writing it) and is then left out.
+    """Validate the recorder's lines; a torn last one is left out.
 
     Raises:
         ValueError: A line that is not the last is no event of this version.
     """
-    lines = [line for line in text.split("\n") if line.strip()]
-    events: list[Event] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            events.append(_ADAPTER.validate_json(line))
-        except ValidationError as error:
-            if number == len(lines):
-                break
-            raise ValueError(
-                f"line {number} is not an event: {error.errors()[0]['msg']}"
-            ) from error
-    return events
+    return read_json_lines(text, _ADAPTER.validate_json, "an event")

@@ -6,9 +6,7 @@ have held something else before and after.
 
 from typing import Literal
 
-from pydantic import ValidationError
-
-from headroom.records.base import Part
+from headroom.records.base import Part, read_json_lines
 
 NAMES_VERSION = 1
 
@@ -63,22 +61,9 @@ class NamesWalk(Part):
 
 
 def read_names(text: str) -> list[NamesWalk]:
-    """Validate the lines of a `names.jsonl`.
-
-    The last line may be torn (the program was killed while writing it) and is then left out.
+    """Validate the lines of a `names.jsonl`; a torn last one is left out.
 
     Raises:
         ValueError: A line that is not the last is no walk of this version.
     """
-    lines = [line for line in text.split("\n") if line.strip()]
-    walks: list[NamesWalk] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            walks.append(NamesWalk.model_validate_json(line))
-        except ValidationError as error:
-            if number == len(lines):
-                break
-            raise ValueError(
-                f"line {number} is not a walk over names: {error.errors()[0]['msg']}"
-            ) from error
-    return walks
+    return read_json_lines(text, NamesWalk.model_validate_json, "a walk over names")

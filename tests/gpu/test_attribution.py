@@ -78,18 +78,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_device(torch_python: str) -> None:
-    done = subprocess.run(
-        [torch_python, "-c", "import torch; print(torch.cuda.is_available())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    if done.stdout.strip() != "True":
-        pytest.skip("torch sees no CUDA device")
-
-
 def snapshot_of(done):
     return pickle.loads((done.folder / "snapshot.pickle").read_bytes())
 

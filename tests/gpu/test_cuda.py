@@ -32,18 +32,6 @@ TRAIN = """
 """
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_device(torch_python: str) -> None:
-    done = subprocess.run(
-        [torch_python, "-c", "import torch; print(torch.cuda.is_available())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    if done.stdout.strip() != "True":
-        pytest.skip("torch sees no CUDA device")
-
-
 def floats(text: str) -> list[float]:
     return [float(word) for word in re.findall(r"^\d+\.\d+(?:e-?\d+)?$", text, re.MULTILINE)]
 
