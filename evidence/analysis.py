@@ -1,6 +1,6 @@
 """Everything that a snapshot explains, for each of its devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,6 @@ def analyse(
     roots: Sequence[str] = (),
     walks: Sequence[NameWalk] = (),
     facts: DeviceFacts | None = None,
-    facts_text: Mapping[str, str] | None = None,
     file_bytes: int = 0,
 ) -> Analysis:
     """Explain a snapshot.
@@ -45,7 +44,6 @@ def analyse(
         roots: Folders of the program, which tell the user's frames from those of libraries.
         walks: What the recorder named, walk by walk.
         facts: What else is known of the device.
-        facts_text: What a reader should be told beside it, as it is.
         file_bytes: Size of the file.
 
     Raises:
@@ -65,7 +63,6 @@ def analyse(
         settings=_settings(snapshot),
         file_bytes=file_bytes,
         notes=tuple(notes),
-        facts=dict(facts_text or {}),
     )
 
 

@@ -154,9 +154,9 @@ def _peak(seen: Seen, outcome: Outcome) -> tuple[int | None, bool]:
 
 
 def _non_torch(seen: Seen) -> int | None:
-    """What the device held beside the allocator's segments at the end."""
+    """What the first device held beside the allocator's segments at the end; None where another was the current one."""
     told = seen.last(ev.DeviceMemory)
-    if told is None:
+    if told is None or told.device != 0:
         return None
     return max(0, told.total_bytes - told.free_bytes - told.reserved_bytes)
 

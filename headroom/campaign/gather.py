@@ -32,10 +32,11 @@ def gather(record: RunRecord, folder: Path, files: Mapping[str, bytes]) -> Evide
     if record.snapshot is None:
         raise SnapshotError(f"run {record.run_id} left no snapshot: {record.reason}")
     roots = record.program.roots
+    walks, unread = read_walks(record, folder)
     analysis = read_analysis(
         folder / record.snapshot,
         roots=roots,
-        walks=read_walks(record, folder),
+        walks=walks,
         facts=device_facts(record),
     )
     sources = read_sources(record, files)
@@ -44,7 +45,7 @@ def gather(record: RunRecord, folder: Path, files: Mapping[str, bytes]) -> Evide
         call_sites=record.call_sites,
         sources=sources,
         parameters_bytes=sum(parameter.size_bytes for parameter in record.parameters),
-        pack=build_pack(analysis.main, facts=facts_of(record), sources=sources).markdown,
+        pack=build_pack(analysis, facts=facts_of(record), sources=sources, notes=unread).markdown,
         roots=roots,
         device=analysis.main,
     )

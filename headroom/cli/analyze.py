@@ -2,6 +2,7 @@
 
 import json as jsonlib
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,7 @@ def analyze(
 ) -> None:
     """Explain a saved snapshot: what fills the peak, why, which lines, what to change. Runs nothing."""
     set_json(json)
-    _check(name, html, sample=sample, force=force)
+    _check(name, html, inputs=(name, against, patch), sample=sample, force=force)
     if patch is not None and (against is None or not patch.is_file()):
         raise UserError(
             "--patch takes a diff, and goes with --against",
@@ -96,14 +97,23 @@ def analyze(
     )
 
 
-def _check(name: str | None, html: Path | None, *, sample: bool, force: bool) -> None:
+def _check(
+    name: str | None,
+    html: Path | None,
+    *,
+    inputs: Sequence[str | Path | None],
+    sample: bool,
+    force: bool,
+) -> None:
     if name is None and not sample:
         raise UserError("no snapshot is named", "headroom analyze --sample")
     if name is not None and sample:
         raise UserError("--sample takes no snapshot beside it", "headroom analyze --sample")
     if html is not None:
         command = f"headroom analyze {shlex.quote(name or '--sample')} --html"
-        check_output(html, command, inputs=[Path(name)] if name else [], force=force)
+        check_output(
+            html, command, inputs=[Path(one) for one in inputs if one is not None], force=force
+        )
 
 
 def drafts_of(loaded: Loaded) -> tuple[Draft, ...]:
@@ -165,7 +175,6 @@ def _tell(
             loaded.analysis,
             drafts,
             title=loaded.title,
-            facts=loaded.facts,
             difference=difference,
         )
         print_json(jsonlib.dumps(found, indent=2))
@@ -229,7 +238,7 @@ def _ranks(folder: Path, *, source: Path | None, html: Path | None, as_json: boo
     )
     if as_json:
         one = loaded[chosen.rank]
-        detail = document(one.analysis, drafts_of(one), title=one.title, facts=one.facts)
+        detail = document(one.analysis, drafts_of(one), title=one.title)
         print_json(jsonlib.dumps(ranks_document(rows, chosen.rank, detail), indent=2))
         return
     print_ranks(to_stdout(), rows)

@@ -94,7 +94,7 @@ def pack(
 def _build(loaded: Loaded, tokens: int | None, detail: Size) -> Pack:
     return build_pack(
         loaded.analysis,
-        facts=loaded.facts,
+        facts={},
         sources=loaded.sources.texts,
         budget_tokens=BUDGETS[detail.value] if tokens is None else tokens,
         counter=best_counter(),

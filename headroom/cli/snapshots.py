@@ -25,7 +25,6 @@ class Loaded:
     title: str
     analysis: Analysis
     sources: Sources
-    facts: dict[str, str]
     record: "RunRecord | None" = None
 
     @property
@@ -80,7 +79,6 @@ def load_file(path: Path, *, source: Path | None, device: int | None) -> Loaded:
         title=path.name,
         analysis=replace(analysis, notes=(*analysis.notes, *sources.notes)),
         sources=sources,
-        facts={},
     )
 
 

@@ -47,20 +47,24 @@ def load_run(
             f"{record.run_id} has no snapshot: it was a {record.purpose} pass, or ended before it wrote one",
             f"headroom run --pass trace {record.program.typed}",
         )
+    walks, unread = read_walks(record, folder)
     with plain_file(folder / record.snapshot) as plain:
         analysis = read_analysis(
             plain,
             device=device,
             roots=record.program.roots,
-            walks=read_walks(record, folder),
+            walks=walks,
             facts=device_facts(record),
         )
     sources = run_sources(record) if source is None else find_sources(analysis, source)
     return Loaded(
         title=f"{record.program.label} ({record.run_id})",
-        analysis=replace(analysis, notes=(*analysis.notes, *sources.notes, *caught(record))),
+        analysis=replace(
+            analysis,
+            notes=(*analysis.notes, *unread, *sources.notes, *caught(record)),
+            facts=facts_of(record),
+        ),
         sources=sources,
-        facts=facts_of(record),
         record=record,
     )
 

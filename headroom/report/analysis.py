@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headroom.evidence.analysis_model import Analysis, DeviceAnalysis, Difference
+from headroom.evidence.explain.compare import headline
 from headroom.evidence.model import Holder
 from headroom.evidence.text import clean_text
 from headroom.records.diagnosis import Candidate, Cause
@@ -251,7 +252,7 @@ def _cut(text: str) -> str:
 
 def _changes(difference: Difference, names: Names) -> list[str]:
     before, after = format_bytes(difference.before_bytes), format_bytes(difference.after_bytes)
-    told = [f"The peak went from {before} to {after}."]
+    told = [f"{headline(difference)}: the peak went from {before} to {after}."]
     for change in difference.changes[:_CHANGES]:
         if change.saved_bytes:
             line = change.after_line or change.before_line

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headroom.evidence.analysis_model import Analysis, DeviceAnalysis, Difference
+from headroom.evidence.explain.compare import headline
 from headroom.evidence.model import BalanceSheet, Frame, Ledger, Quantities, StackUse
 from headroom.snapshots.diagnose import Draft
 from headroom.snapshots.oom_text import OomMessage, what_it_says
@@ -19,7 +20,6 @@ def document(
     drafts: Sequence[Draft],
     *,
     title: str,
-    facts: dict[str, str],
     difference: Difference | None = None,
 ) -> dict[str, Any]:
     """What `headroom analyze --json` prints.
@@ -30,7 +30,7 @@ def document(
     return {
         "schema_version": SCHEMA_VERSION,
         "title": title,
-        "facts": facts,
+        "facts": analysis.facts,
         "file_bytes": analysis.file_bytes,
         "settings": analysis.settings,
         "notes": list(analysis.notes),
@@ -141,6 +141,7 @@ def _difference(difference: Difference) -> dict[str, Any]:
         "before_bytes": difference.before_bytes,
         "after_bytes": difference.after_bytes,
         "saved_bytes": difference.saved_bytes,
+        "headline": headline(difference),
         "changes": [
             {**dataclasses.asdict(change), "saved_bytes": change.saved_bytes}
             for change in difference.changes

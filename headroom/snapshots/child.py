@@ -22,14 +22,16 @@ from headroom.snapshots.request import ReadAnswer, ReadRequest, pack_message, un
 def set_limits(limits: Limits) -> None:
     """Hold this process to its limits for good: it writes no core and opens no more than it needs."""
     _limit(resource.RLIMIT_AS, limits.address_space_bytes)
-    _limit(resource.RLIMIT_CPU, limits.cpu_seconds)
+    # A second between them: the first limit ends this process by SIGXCPU, which tells it from a kill by the system.
+    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _limit(resource.RLIMIT_CORE, 0)
 
 
-def _limit(kind: int, value: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+def _limit(kind: int, soft: int, hard: int | None = None) -> None:
+    _, given = resource.getrlimit(kind)
+    hard = soft if hard is None else hard
+    hard = hard if given == resource.RLIM_INFINITY else min(hard, given)
+    resource.setrlimit(kind, (min(soft, hard), hard))
 
 
 def answer(request: ReadRequest) -> ReadAnswer:

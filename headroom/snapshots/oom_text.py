@@ -23,7 +23,6 @@ _AMOUNTS: Final = {
     "allocated_bytes": re.compile(
         rf"(?:allocated memory {_SIZE} is allocated by PyTorch)|(?:{_SIZE} already allocated)"
     ),
-    "pools_bytes": re.compile(rf"{_SIZE} allocated in private pools"),
     "reserved_unallocated_bytes": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved_bytes": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }

@@ -19,6 +19,7 @@ from headroom.units import format_bytes
 _SLOW = (
     "The snapshot file is refused: reading it takes far longer than a snapshot of its size needs."
 )
+_KILLED = "The snapshot could not be read: the system ended the reading process, as it does when memory runs out."
 
 
 def read_analysis(
@@ -94,8 +95,10 @@ def ask(request: ReadRequest) -> ReadAnswer:
         if child.poll() is None:
             child.kill()
         child.communicate()
-    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if child.returncode == -signal.SIGXCPU:
         raise SnapshotError(_SLOW)
+    if child.returncode == -signal.SIGKILL:
+        raise SnapshotError(_KILLED)
     answer = _answer(data, child.returncode)
     if answer.refused is not None:
         raise SnapshotError(answer.refused)

@@ -25,18 +25,19 @@ _CATEGORIES: Final[dict[str, Category]] = {
 }
 
 
-def read_walks(record: RunRecord, folder: Path) -> tuple[NameWalk, ...]:
-    """The recorder's walks over live storages, oldest first; none where the run left none, or a damaged file."""
+def read_walks(record: RunRecord, folder: Path) -> tuple[tuple[NameWalk, ...], tuple[str, ...]]:
+    """The recorder's walks over live storages, oldest first, and a note where they cannot be read."""
     if record.names is None:
-        return ()
+        return (), ()
     try:
         walks = read_names((folder / record.names).read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return ()
-    return tuple(
+    except (OSError, ValueError) as error:
+        return (), (f"the names of tensors could not be read, so none is told: {error}",)
+    named = tuple(
         NameWalk(time_us=walk.time_us, storages=tuple(map(_storage, walk.storages)))
         for walk in walks
     )
+    return named, ()
 
 
 def _storage(found: Storage) -> StorageName:

@@ -10,6 +10,7 @@ from typing import Final
 
 from headroom.agents.text import source_text
 from headroom.evidence.analysis_model import Analysis
+from headroom.evidence.explain.line_map import closest
 from headroom.evidence.model import Frame
 
 _MAX_FILES: Final = 50_000
@@ -93,25 +94,9 @@ def _python_files(folder: Path) -> dict[str, list[Path]]:
 
 def _best(name: str, local: Mapping[str, list[Path]]) -> Path | None:
     """The file whose path shares the most parts with the frame's, from the end; None where two share as many."""
-    wanted = PurePosixPath(name.replace("\\", "/")).parts
-    if not wanted:
-        return None
-    ranked = sorted(
-        ((_shared(wanted, path.resolve().parts), path) for path in local.get(wanted[-1], ())),
-        key=lambda pair: -pair[0],
-    )
-    if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
-        return None
-    return ranked[0][1]
-
-
-def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    count = 0
-    for one, other in zip(reversed(first), reversed(second), strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    last = PurePosixPath(name.replace("\\", "/")).name
+    found = closest(name, (str(path.resolve()) for path in local.get(last, ())))
+    return Path(found) if found is not None else None
 
 
 def _read(path: Path) -> str | None:

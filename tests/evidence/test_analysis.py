@@ -79,15 +79,13 @@ def test_a_leak_stays_in_the_ledger_and_what_came_to_rest_is_named_apart() -> No
     assert (growth.leak, growth.ticks) == (False, 4)
 
 
-def test_settings_and_facts_are_told_as_text(captures: Path) -> None:
+def test_settings_are_told_as_text(captures: Path) -> None:
     tree = Training().run(1).allocator.snapshot()
     tree["allocator_settings"]["\x1b[2Jname\u202e"] = "v" * 10_000
     analysis = analyse(
         parse_snapshot(tree),
         facts=DeviceFacts(total_bytes=1 << 40),
-        facts_text={"GPU": "H200"},
     )
-    assert analysis.facts == {"GPU": "H200"}
     assert analysis.settings["expandable_segments"] == "False"
     assert len(analysis.settings["[2Jname"]) <= 300
     assert analysis.main.ledger.balance is not None

@@ -21,6 +21,7 @@ def device_memory(**fields: int) -> str:
         ([device_memory(), device_memory(free_bytes=60)], 20),
         # Another process may free memory between the two questions.
         ([device_memory(free_bytes=90)], 0),
+        ([device_memory(device=1)], None),
         ([], None),
     ],
 )

@@ -13,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from headroom.evidence.analysis_model import Analysis, DeviceAnalysis, Difference
+from headroom.evidence.explain.compare import headline
 from headroom.evidence.text import clean_text
 from headroom.records.diagnosis import Candidate, Cause
 from headroom.report.page.drafts import shown_causes
@@ -110,6 +111,7 @@ def _render(given: _Material, limits: Limits) -> str | None:
             views=views,
             causes=shown_causes(given.causes, given.candidates, given.names, cutter),
             difference=given.difference,
+            headline="" if given.difference is None else headline(given.difference),
             changes=cut(changes, limits.rows, "changed lines"),
             next_command=given.next_command,
             names=given.names,

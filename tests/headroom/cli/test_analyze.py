@@ -124,6 +124,10 @@ def test_two_snapshots_are_compared_line_by_line(headroom, captures):
     assert (
         sum(change["saved_bytes"] for change in difference["changes"]) == difference["saved_bytes"]
     )
+    assert difference["headline"].startswith("1.53 GiB saved, ")
+    assert "capture.py:13" in difference["headline"]
+    done = headroom("analyze", captures / "full.pickle", "--against", captures / "eval_leak.pickle")
+    assert difference["headline"] in done.stdout
 
 
 def test_bad_input_ends_in_a_sentence(headroom, project, captures):

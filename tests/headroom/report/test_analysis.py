@@ -109,7 +109,7 @@ def test_other_devices_and_differences_are_named() -> None:
     )
     difference = Difference(before_bytes=2**31, after_bytes=2**20, changes=(change,))
     text = printed(full, difference=difference)
-    assert "The peak went from 2.00 GiB to 1.00 MiB." in text
+    assert "the peak went from 2.00 GiB to 1.00 MiB." in " ".join(text.split())
     assert "train.py:9: -1023.00 MiB, now 1.00 MiB." in text
 
 

@@ -223,7 +223,7 @@ def test_differences_are_told_by_line() -> None:
     )  # fmt: skip
     difference = Difference(before_bytes=3 * 2**30, after_bytes=2**31, changes=changes)
     text = page_of(capture("full"), difference=difference).text()
-    assert "went from 3.00 GiB to 2.00 GiB: 1.00 GiB less" in text
+    assert "went from 3.00 GiB to 2.00 GiB: 1.00 GiB saved" in text
     assert "was line 3" in text
     assert "−1.00 GiB" in text
     assert "+1.00 MiB" in text
